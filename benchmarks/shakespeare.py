@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -32,13 +33,13 @@ def regard(*words: str) -> dict[str, Any]:
 
 
 def validations(run: Path) -> list[float]:
-    """The validation figures a run has logged so far."""
+    """The validation losses that a run has logged so far, in nats; the log has bits."""
     try:
         lines = (run / "metrics.jsonl").read_text().splitlines()
     except FileNotFoundError:
         return []
     events = [json.loads(line) for line in lines if line.endswith("}")]
-    return [e["nats_per_symbol"] for e in events if e["event"] == "valid"]
+    return [e["value"] * math.log(2) for e in events if e["event"] == "valid"]
 
 
 def trained(words: list[str], folder: Path, target: float) -> tuple[dict[str, Any], float, float]:

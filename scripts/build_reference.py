@@ -440,6 +440,117 @@ def escape(text: str) -> str:
     return re.sub(r"(?<!`)(<[^ >]+>)", r"`\1`", text).replace("|", "\\|").replace("*", "\\*")
 
 
+# Lectures
+
+
+def entry_lines(title: str, entry: Any) -> list[str]:
+    """Return the section of an entry: idea, correction, commands, figure, class and test."""
+    lines = [f"## {escape(title)}", ""]
+    if entry.reason:
+        lines += [f"No command: {entry.reason.removesuffix('.')}.", ""]
+    if entry.idea:
+        lines += [escape(entry.idea), ""]
+    if entry.erratum:
+        lines += [f"Correction: [{entry.erratum}](errata.md#{entry.erratum.lower()}).", ""]
+    if entry.command:
+        lines += ["```sh", *entry.commands, "```", "", f"- Shows: {escape(entry.shows)}."]
+        if entry.live:
+            lines += [f"- Live page: [{entry.live}](../gallery/{entry.live}.html)."]
+        if entry.left:
+            lines += [f"- Left out: {escape(entry.left)}."]
+        test = f" Test: [`{entry.tests}`](../../{entry.tests})." if entry.tests else ""
+        lines += [f"- Class: {code_link(entry)}.{test}", ""]
+    return lines
+
+
+def code_link(entry: Any) -> str:
+    """Return a link to the file of a class, if there is one."""
+    name = entry.code.removeprefix("regard.")
+    return f"[`{name}`](../../src/{entry.source})" if name else "–"
+
+
+def command_cell(commands: Iterable[str]) -> str:
+    return "<br>".join(map(code, commands)) or "–"
+
+
+def lecture(number: str) -> Part:
+    def write(kept: Mapping[str, str]) -> str:
+        from regard.lectures import load_deck
+
+        sections = (entry_lines(one.title, one) for one in load_deck(number).headings)
+        return "\n".join(line for section in sections for line in section)
+
+    return write
+
+
+for _number in ("000", "001", "002", "003", "004"):
+    PARTS[f"lecture-{_number}"] = lecture(_number)
+
+
+@part("headings")
+def headings(kept: Mapping[str, str]) -> str:
+    """How many headings of each lecture have an entry, and which have none."""
+    from regard.lectures import DECKS, load_deck
+
+    rows, missing = [], []
+    for deck in map(load_deck, DECKS):
+        without = [entry for entry in deck.headings if entry.reason]
+        counts = len(deck.headings), len(deck.headings) - len(without), len(without)
+        rows.append((f"[{deck.number}]({deck.number}.md)", deck.title, *map(str, counts)))
+        missing += [(deck.number, escape(entry.title), entry.reason) for entry in without]
+    header = ("lecture", "title", "headings", "with an entry", "left out")
+    return table(header, rows) + "\n" + table(("lecture", "left out", "because"), missing)
+
+
+@part("concepts")
+def concepts(kept: Mapping[str, str]) -> str:
+    from regard.lectures import load_concepts
+
+    sections = (entry_lines(f"{n}: {one.title}", one) for n, one in load_concepts().items())
+    return "\n".join(line for section in sections for line in section)
+
+
+def shown_cell(entry: Any) -> str:
+    """Return what a command shows, and the class, in one cell."""
+    return f"{escape(entry.shows)}<br>{code_link(entry)}" if entry.command else "–"
+
+
+@part("plots")
+def plots(kept: Mapping[str, str]) -> str:
+    from regard.lectures import load_entries
+
+    rows = [
+        (f"{i}", escape(one.title), command_cell(one.commands), shown_cell(one))
+        for i, one in enumerate(load_entries("plots"), start=1)
+    ]
+    return table(("", "figure", "command", "page and class"), rows)
+
+
+@part("systems")
+def systems(kept: Mapping[str, str]) -> str:
+    from regard.lectures import load_entries
+
+    rows = []
+    for one in load_entries("systems"):
+        here = f"{command_cell(one.commands)}<br>{shown_cell(one)}" if one.command else "–"
+        rows.append((escape(one.title), escape(one.idea), here, escape(one.left or one.reason)))
+    return table(("named", "the lecture says", "what runs here", "left out"), rows)
+
+
+@part("errata")
+def errata(kept: Mapping[str, str]) -> str:
+    """The statements of the lectures that are loose or wrong, a section for each."""
+    from regard.lectures import load_errata
+
+    lines = []
+    for number, one in load_errata().items():
+        lines += [f"## {number}", "", f"Lecture {one.deck} states: “{escape(one.says)}”.", ""]
+        lines += [f"Right is: {escape(one.right)}", "", f"Reference: {one.reference}.", ""]
+        if one.commands:
+            lines += ["```sh", *one.commands, "```", ""]
+    return "\n".join(lines)
+
+
 # Modules
 
 

@@ -152,7 +152,7 @@ def test_the_report_has_every_section(shown):
     assert str(made / "report.html") in text
     for section in ("The table", "Surprise", "Samples", "Counting", "Bayes", "Lengths"):
         assert f">{section}<" in page, section
-    for section in ("Attention", "Mask and reach", "Next symbol"):
+    for section in ("Attention", "How far back", "Next symbol"):
         assert f">{section}<" in page, section
 
 

@@ -85,3 +85,9 @@ def test_sweeping_takes_what_killed_writers_left_and_nothing_else(tmp_path):
         (tmp_path / name).write_text("")
     storage.sweep(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".hidden", "a.part", "kept.tmp"]
+
+
+def test_the_stride_of_a_single_element_does_not_matter():
+    """Such a tensor counts as contiguous, and its bytes could not be viewed."""
+    strided = torch.tensor([1.5, 2.5, 3.5, 4.5]).as_strided((1,), (4,))
+    assert storage.digest({"a": strided}) == storage.digest({"a": torch.tensor([1.5])})

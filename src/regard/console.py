@@ -16,7 +16,7 @@ from regard.evaluation import Metric, group_by_target, metric_title
 
 TRANSLATION = ("bleu", "chrf", "exact")
 OF_TARGETS = ("auroc", "average_precision", "f1", "mcc", "rmse", "mae", "r2", "spearman")
-SHOWN = (*TRANSLATION, "nats_per_symbol", "bits_per_symbol", "perplexity", "bits_per_byte")
+SHOWN = (*TRANSLATION, "bits_per_symbol", "perplexity", "bits_per_byte")
 
 
 def print_json(document: Any) -> None:

@@ -30,12 +30,14 @@ from regard.console import print_rows, print_strip, print_table
 from regard.data.batching import Order
 from regard.data.corpus import Corpus, reopen
 from regard.data.shards import Shard
-from regard.decoding import Greedy, Sample
+from regard.decoding import Sample
+from regard.evaluation.translation import load_translations
 from regard.look.comparison_page import comparison_page
 from regard.look.internals import ForwardTrace, add_inside, run_facts
 from regard.look.language_page import add_beam_search, add_next
 from regard.look.page import Heatmap, Lines, Page, Table
 from regard.look.prediction_page import prediction_page
+from regard.look.run_warnings import run_warnings
 from regard.recipe import override
 from regard.run import Run
 from regard.tokenizers import Tokenizer
@@ -45,6 +47,7 @@ Tables = dict[str, dict[str, Any]]  # of a recipe
 POINTS = 30  # prefixes of the data at which a posterior is drawn
 SEED = 0  # of the order in which records arrive
 INTERVAL = (0.025, 0.975)
+HELD_OUT = "held out"  # a background of the lengths
 
 
 def count_transitions(shard: Shard, vocab_size: int) -> NDArray[np.int64]:
@@ -119,7 +122,7 @@ def add_lengths(
     longest = max(held_out)
     at = [float(n) for n in range(longest + 1)]
     series, rows = [], []
-    for name, values in {"held out": held_out, **generated}.items():
+    for name, values in {HELD_OUT: held_out, **generated}.items():
         lengths = np.asarray(values)
         counts = np.bincount(lengths[lengths <= longest], minlength=longest + 1)
         series.append((name, at, (counts / max(1, len(lengths))).tolist()))
@@ -131,7 +134,8 @@ def add_lengths(
         "A model predicts where a record ends: <E> is a symbol like any other. If it has learned "
         "that, its records are as long as the held-out ones.",
     )
-    page.add(Lines(series, x_label="symbols", y_label="share", title="Generated and held out"))
+    title = "Lengths of generated and held-out records"
+    page.add(Lines(series, x_label="symbols", y_label="share", title=title, areas=[HELD_OUT]))
     columns = ["", "median", "middle half", f"longer than {longest}"]
     page.add(Table(columns, rows, align=["left", "right", "right", "right"]))
 
@@ -243,16 +247,23 @@ def write_report(
     lengths = {name: sample_lengths(generators[name]) for name in SAMPLED if name in generators}
     add_lengths(page, (np.diff(held_out.offsets) - 2).tolist(), lengths)
     if "transformer" in generators:
-        transformer = generators["transformer"]
-        model, tokenizer = transformer.model, transformer.tokenizer
-        ids = [int(i) for i in held_out.record(0)[:-1]]
-        banned = tokenizer.never_produced(model.vocab_size)
-        trace = ForwardTrace(model, tokenizer, ids, False, None, banned)
-        add_inside(page, trace)
-        half = dataclasses.replace(trace, ids=trace.prompt, continues=True)
-        add_next(page, half, top_k=TOP_K, top_p=TOP_P)
-        add_beam_search(page, trace, width=4)
+        example = generators[result.comparison.rows[0].model].example(LONGEST)
+        add_transformer(page, generators["transformer"], example)
     return page.write(result.folder / "report.html")
+
+
+def add_transformer(page: Page, transformer: Generator, example: str) -> None:
+    """Draw what the Transformer does with a held-out name."""
+    assert transformer.run is not None
+    page.warn(*run_warnings(transformer.run, "The Transformer drawn below"))
+    model, tokenizer = transformer.model, transformer.tokenizer
+    ids = [tokenizer.start, *(int(i) for i in tokenizer.encode(example))]
+    banned = tokenizer.never_produced(model.vocab_size)
+    trace = ForwardTrace(model, tokenizer, ids, False, None, banned)
+    add_inside(page, trace)
+    half = dataclasses.replace(trace, ids=trace.prompt, continues=True)
+    add_next(page, half, top_k=TOP_K, top_p=TOP_P)
+    add_beam_search(page, trace, width=4)
 
 
 def sample_lengths(generator: Generator) -> list[int]:
@@ -302,6 +313,7 @@ def write_error_page(run: Path, folder: Path, print_errors: PrintErrors) -> Path
         facts=run_facts(Run(run), predictor.model, predictor.tokenizer),
         held_out=("test" if corpus.test else "train", shard),
     )
+    page.warn(*run_warnings(Run(run)))
     return page.write(folder / "look.html")
 
 
@@ -487,28 +499,24 @@ def demo_translate(
         **override(DATES_SETTINGS, assignments),
     )
     print_result(result)
-    print_translations({row.model: row.runs[0] for row in result.comparison.rows}, folder)
+    print_translations({row.model: row.runs[0] for row in result.comparison.rows})
     print(f"\npage: {folder / 'compare.html'}   ({time.monotonic() - began:.0f} s in all)")
     best = shlex.quote(str(result.comparison.rows[0].runs[0]))
     print(f"continue with: echo 'March 3, 2031' | regard translate {best}")
     return folder
 
 
-def print_translations(runs: dict[str, Path], folder: Path) -> None:
-    """Print held-out phrases, their references, and the translations of each model."""
-    corpus = reopen(folder)
-    shard = corpus.test or corpus.train
-    assert shard.source is not None
-    decode = corpus.tokenizer.decode
-    numbers = range(min(MOST_PHRASES, shard.records))
-    phrases = [decode(shard.source.record(i)[1:-1]) for i in numbers]
-    references = [decode(shard.record(i)[1:-1]) for i in numbers]
-    columns = {"phrase": phrases, "German": references}
+def print_translations(runs: Mapping[str, Path]) -> None:
+    """Print held-out phrases, their references, and the translations of each model that were
+    measured: those of the page.
+    """
+    columns: dict[str, list[str]] = {}
     for model, run in runs.items():
-        translations = load(run).translate(phrases, Greedy())
+        sentences = load_translations(run)[0][:MOST_PHRASES]
+        columns["phrase"] = [one.source for one in sentences]
+        columns["German"] = [one.reference for one in sentences]
         columns[model] = [
-            "✓" if best.text == reference else best.text
-            for (best, *_), reference in zip(translations, references, strict=True)
+            "✓" if one.translation == one.reference else one.translation for one in sentences
         ]
     rows = [list(cells) for cells in zip(*columns.values(), strict=True)]
     print_table(list(columns), rows, title="held-out phrases (✓: equal to the reference)")

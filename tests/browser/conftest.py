@@ -1,4 +1,8 @@
-"""Pages in headless Chromium, watched for console errors, script errors and requests."""
+"""Pages in headless Chromium, watched for console errors, script errors and requests.
+
+When a test is over, the page that it leaves open must be readable (`readable.faults_of`): the first
+page with each set of components is looked at.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from readable import faults_of
 
 ARGUMENTS = [
     "--headless",
@@ -56,8 +61,14 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def looked_at() -> set[frozenset[str]]:
+    """The sets of components whose pages were found to be readable."""
+    return set()
+
+
 @pytest.fixture
-def browser_page(chromium: Any) -> Iterator[Watched]:
+def browser_page(chromium: Any, looked_at: set[frozenset[str]]) -> Iterator[Watched]:
     """A fresh tab that may reach nothing; `errors` collects what went wrong in it."""
     context = chromium.new_context(viewport={"width": 1100, "height": 800}, offline=True)
     watched = Watched(context.new_page())
@@ -67,4 +78,10 @@ def browser_page(chromium: Any) -> Iterator[Watched]:
     page.on("dialog", lambda dialog: (watched.errors.append(dialog.message), dialog.dismiss()))
     page.on("request", lambda request: watched.requests.append(request.url))
     yield watched
+    kinds = frozenset(
+        page.evaluate("[...document.querySelectorAll('[data-kind]')].map(e => e.dataset.kind)")
+    )
+    faults = faults_of(watched) if kinds and kinds not in looked_at else []
+    looked_at.add(kinds)
     context.close()
+    assert faults == []

@@ -27,18 +27,19 @@ def test_every_word_has_its_map(tmp_path, browser_page):
     pair = SourceTarget(patches.encode_batch([image])[0], words.encode("c <b> a").tolist())
     page = caption_page(Translator(model, words, patches), pair, title="Noise", beams=2)
     tab = browser_page.open(page.write(tmp_path / "look.html"))
-    first = tab.locator(".image-maps").first
-    above = first.locator(".over").all_inner_texts()
+    first = tab.locator(".choices .image-maps")
+    names = first.locator(".heads .over, .heads .head")
+    above = names.all_inner_texts()
     assert above[0].strip() == "c" and above[-1] == "<E>"
     thumbs, readout = first.locator(".thumb"), first.locator(".readout")
     assert thumbs.count() == len(above) > 3
-    view = first.locator("canvas[role=img]")
+    view = first.locator("canvas[role=img]").last
     before = view.evaluate("canvas => canvas.toDataURL()")
     thumbs.nth(1).click()
     assert (
         readout.inner_text().startswith(above[1].strip()) and "goes to <S>" in readout.inner_text()
     )
     assert view.evaluate("canvas => canvas.toDataURL()") != before
-    column, label = thumbs.nth(1).bounding_box(), first.locator(".over").nth(1).bounding_box()
+    column, label = thumbs.nth(1).bounding_box(), names.nth(1).bounding_box()
     assert column["x"] <= label["x"] + label["width"] / 2 <= column["x"] + column["width"]
     assert not browser_page.errors and not [r for r in browser_page.requests if "http" in r]

@@ -31,10 +31,14 @@ def page(tmp_path):
 def test_images_are_drawn_and_a_patch_can_be_chosen(page, browser_page):
     tab = browser_page.open(page)
     assert (
-        tab.locator(".image-maps").count() == 6
-    )  # covered, two gradients, rollout, heads, positions
-    heads = tab.locator(".image-maps").nth(4)
-    view, readout = heads.locator("canvas[role=img]"), heads.locator(".readout")
+        tab.locator(".image-maps").count() == 4
+    )  # covered with two gradients, rollout, heads, positions
+    heads = tab.locator(".image-maps").nth(2)
+    view, readout = heads.locator("canvas[role=img]").last, heads.locator(".readout")
+    plain = heads.locator("canvas.plain")
+    assert plain.bounding_box()["width"] == view.bounding_box()["width"]  # the image by itself
+    assert heads.locator(".heads .down").all_text_contents() == ["layer 1", "layer 2"]
+    assert heads.locator(".heads .head").all_text_contents() == ["head 1", "head 2"]
     assert heads.locator(".thumb").count() == 4 and "what <S> looks at" in readout.inner_text()
     box = view.bounding_box()
     assert abs(box["width"] / box["height"] - 16 / 12) < 0.02

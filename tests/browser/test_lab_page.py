@@ -21,11 +21,16 @@ def test_the_page_of_an_experiment_draws_its_figure_and_sets_a_failed_claim_apar
     }
     page = browser_page.open(report(SMALL, accuracies, 0).page().write(tmp_path / "lab.html"))
     assert browser_page.errors == []
-    assert page.locator("h2").all_text_contents() == ["Question", "Figure", "Claims", "Measured"]
+    sections = page.locator("h2").all_text_contents()
+    assert sections[0] == "Question" and sections[-2:] == ["Claims", "Measured"]
+    figures = page.locator("section").evaluate_all(
+        "all => all.map((s) => s.querySelectorAll('.lines, .heatmap').length)"
+    )
+    assert len(sections) > 3 and max(figures[1:-2]) == 1  # one figure per section
     words = page.locator(".component.lines svg").first.locator("text").all_text_contents()
     assert {"2", "8", "32", "chance"} <= set(words)
-    assert page.locator("tr.highlight", has_text="a weight matrix relates nothing").count() == 1
-    assert page.locator("tr.highlight", has_text="of one size").count() == 0
+    assert page.locator("tr.warn", has_text="a weight matrix relates nothing").count() == 1
+    assert page.locator("tr.warn", has_text="of one size").count() == 0
 
 
 def test_the_gallery_draws_every_figure_and_leads_to_every_page(tmp_path, browser_page):
@@ -43,7 +48,7 @@ def test_the_gallery_draws_every_figure_and_leads_to_every_page(tmp_path, browse
     assert browser_page.errors == []
     chart = page.locator(".component.lines svg").first
     assert chart.locator("path.curve").count() == 1 and chart.locator("circle").count() == 4
-    assert page.locator("tr.highlight", has_text="a claim").count() == 1
+    assert page.locator("tr.warn", has_text="a claim").count() == 1
     page.get_by_text("the whole experiment").click()
     assert page.title() == "T" and browser_page.errors == []
     assert all(url.startswith(("file:", "data:")) for url in browser_page.requests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -17,6 +18,7 @@ from regard.look.page import (
     Facts,
     Heatmap,
     Histogram,
+    Intervals,
     Lines,
     Logo,
     MaskMap,
@@ -79,6 +81,7 @@ def every_component(words):
         BeamTree(nodes(words), title=word),
         Lines([(w, [1, 2], [i, 2 * i]) for i, w in enumerate(words)], word, word, title=word),
         Bars(words, range(n), title=word, unit=word),
+        Intervals(words, range(n), range(n), range(n), title=word, unit=word),
         Histogram([0, 1, 3], [4, 5], title=word, x_label=word, y_label=word),
         Sequences([(w, -1.0) for w in words], title=word, score_name=word),
     ]
@@ -312,6 +315,20 @@ def test_scores_stand_beside_the_weights_of_the_chosen_head(browser_page, tmp_pa
     assert browser_page.errors == []
 
 
+def test_masked_cells_are_drawn_alike_in_scores_and_weights(browser_page, tmp_path):
+    weights = np.tril(np.full((1, 1, 2, 2), 0.5))
+    scores = np.array([[[[1.5, -np.inf], [-2.0, 0.5]]]])
+    page = browser_page.open(
+        written(tmp_path, AttentionMaps(weights, list("ab"), scores=scores, score_name="q · k"))
+    )
+    corner = """e => e.map((c) => {
+        const [g, s] = [c.getContext('2d'), c.width / c.clientWidth];
+        return Array.from(g.getImageData(c.width - 30 * s, c.height - 70 * s, 24, 24).data).join();
+    })"""
+    first, second = page.locator(".beside .map canvas").evaluate_all(corner)
+    assert first == second and len(set(first.split(","))) > 3  # hatched
+
+
 def test_counts_that_are_zero_have_no_colour(browser_page, tmp_path):
     counts = Heatmap([[0.0, 1.0, 1000.0]], ["a"], list("xyz"), scale="logarithmic", unit="times")
     page = browser_page.open(written(tmp_path, counts))
@@ -336,8 +353,8 @@ def test_tags_colour_the_text_and_explain_themselves(browser_page, tmp_path):
     colour = "e => getComputedStyle(e).backgroundColor"
     tones = [page.locator(".tagged .token").nth(i).evaluate(colour) for i in (1, 2, 10, 7, 8, 9)]
     assert tones[0] == tones[2] != tones[1]
-    assert tones[3] == tones[4] == tones[5]  # the rarest share the last colour
-    assert page.locator(".tagged .legend > span").last.inner_text() == "others"
+    assert tones[3] == tones[0] and tones[4] == tones[1] != tones[5]  # colours come round again
+    assert page.locator(".tagged .legend > span").last.inner_text() == "state 9"
     page.locator(".tagged .token").nth(1).hover()
     assert page.locator(".tip").inner_text() == "t1 (2)\nstate 1\nemits t"
     assert browser_page.errors == []
@@ -392,7 +409,113 @@ def test_the_best_beam_is_drawn_through_the_tree(browser_page, tmp_path):
     page = browser_page.open(written(tmp_path, BeamTree(nodes(["x", "y", "z"]))))
     assert page.locator(".edge.best").count() == 1 and page.locator(".edge").count() == 3
     page.locator(".node.best").last.hover()
-    assert "cumulative log-probability −3" in page.locator(".tip").inner_text()
+    tip = page.locator(".tip").inner_text()
+    assert f"{3 / math.log(2):.4g} bits, probability {math.exp(-3):.3g}" in tip
+
+
+def test_the_best_path_is_straight_and_nothing_crosses_a_name(browser_page, tmp_path):
+    browser_page.page.set_viewport_size({"width": 390, "height": 800})
+    tree = nodes(["x", "y", "z"])
+    tree.append({**tree[3], "id": "next", "parent": 2, "token": "w", "step": 2})
+    page = browser_page.open(written(tmp_path, BeamTree(tree, best="next")))
+    place = r"e => e.map(n => n.getAttribute('transform').match(/[\d.]+/g).map(Number))"
+    places = page.locator(".node.best").evaluate_all(place)
+    assert len(places) == 3 and len({y for _, y in places}) == 1
+    tops = page.locator(".node").evaluate_all(place)
+    assert min(y for _, y in tops) == places[0][1]  # at the top
+    root = page.locator(".node").first.bounding_box()
+    tree_box = page.locator("svg[role=tree]").bounding_box()
+    assert root["y"] - tree_box["y"] < 30 and root["x"] - tree_box["x"] < 30
+    crossed = page.evaluate(
+        """() => [...document.querySelectorAll('.node text')].some((text) => {
+          const box = text.getBoundingClientRect();
+          return [...document.querySelectorAll('.edge')].some((edge) => {
+            const from = edge.ownerSVGElement.getBoundingClientRect();
+            return Array.from({ length: 101 }).some((_, i) => {
+              const p = edge.getPointAtLength((edge.getTotalLength() * i) / 100);
+              const [x, y] = [p.x + from.x, p.y + from.y];
+              return x > box.left && x < box.right && y > box.top + 3 && y < box.bottom - 3;
+            });
+          });
+        })"""
+    )
+    assert crossed is False
+
+
+def test_an_infinite_value_has_a_row_and_the_axis_does_not_begin_at_zero(browser_page, tmp_path):
+    rows = Intervals(
+        ["a", "b", "c"],
+        [2.95, math.inf, 3.041],
+        [2.94, math.nan, 3.03],
+        [2.96, math.nan, 3.05],
+        unit="bits per symbol",
+        better="less",
+        highlight=[0],
+    )
+    page = browser_page.open(written(tmp_path, rows))
+    texts = page.locator(".intervals svg text").all_text_contents()
+    assert {"b", "∞", "2.95", "3.041", "bits per symbol, less is better"} <= set(texts)
+    assert "0" not in texts
+    first, last = (page.locator(".point").nth(i).bounding_box()["x"] for i in (0, 1))
+    assert last - first > 300  # of 1100 pixels: the two are far apart
+    assert page.locator(".beyond").count() == 1 and browser_page.errors == []
+
+
+def test_bad_rows_do_not_press_the_better_half_together(browser_page, tmp_path):
+    values = [2.95, 2.97, 3.0, 4.2, 4.9]
+    ends = [v - 0.01 for v in values], [v + 0.01 for v in values]
+    rows = Intervals(list("abcde"), values, *ends, unit="bits", better="less")
+    page = browser_page.open(written(tmp_path, rows))
+    assert page.locator(".point").count() == 3 and page.locator(".beyond").count() == 2
+    assert {"4.2", "4.9"} <= set(page.locator(".intervals svg text").all_text_contents())
+    near = [page.locator(".point").nth(i).bounding_box()["x"] for i in (0, 1)]
+    page.get_by_role("button", name="all").click()
+    assert page.locator(".point").count() == 5 and page.locator(".beyond").count() == 0
+    far = [page.locator(".point").nth(i).bounding_box()["x"] for i in (0, 1)]
+    assert near[1] - near[0] > 10 * (far[1] - far[0])
+
+
+def test_more_curves_than_colours_are_named_at_their_ends(browser_page, tmp_path):
+    curves = [(f"model {i}", [1, 2, 3], [1, 2, 3 + 0.01 * i]) for i in range(9)]
+    page = browser_page.open(written(tmp_path, Lines(curves[:7]), Lines(curves)))
+    assert page.locator(".direct").all_text_contents() == [f"model {i}" for i in range(8, -1, -1)]
+    tops = page.locator(".direct").evaluate_all("e => e.map(t => t.getBoundingClientRect().top)")
+    assert all(b - a >= 12 for a, b in itertools.pairwise(tops))
+
+
+def test_ordered_curves_go_along_a_ramp_and_areas_lie_below(browser_page, tmp_path):
+    curves = [(f"n = {n}", [0, 1], [0, n]) for n in (1, 2, 4)]
+    lengths = [("model", [0, 1, 2], [1, 2, 1]), ("held out", [0, 1, 2], [1, 3, 1])]
+    page = browser_page.open(
+        written(tmp_path, Lines(curves, ordered=True), Lines(lengths, areas=["held out"]))
+    )
+    stroke = r"e => e.map(c => getComputedStyle(c).stroke.match(/\d+/g).map(Number))"
+    tones = page.locator(".curve").evaluate_all(stroke)
+    light = [0.2126 * r**2.2 + 0.7152 * g**2.2 + 0.0722 * b**2.2 for r, g, b in tones[:3]]
+    assert light[0] > light[1] > light[2]
+    assert page.locator(".area").count() == 1 and page.locator(".curve").count() == 4
+    names = page.locator(".keys").last.locator("button").all_text_contents()
+    assert names == ["held out", "model"]
+
+
+@pytest.mark.parametrize("low, high, texts", [(8, 64, {"10", "20", "50"}), (1, 1e6, {"1", "100k"})])
+def test_a_logarithmic_axis_says_so_and_has_ticks(browser_page, tmp_path, low, high, texts):
+    lines = Lines([("a", [low, high], [1, 2])], "records", "loss", log_x=True)
+    page = browser_page.open(written(tmp_path, lines))
+    shown = page.locator(".lines svg text").all_text_contents()
+    assert texts <= set(shown) and "records (logarithmic)" in shown and "loss" in shown
+
+
+def test_each_bar_of_a_surprise_stands_under_its_symbol(browser_page, tmp_path):
+    bits = [1.0, 5.0, 2.0, math.inf]
+    page = browser_page.open(written(tmp_path, Surprise(list("isa$"), [("one", bits)])))
+    middle = "e => e.map(x => { const b = x.getBoundingClientRect(); return b.left + b.width / 2 })"
+    tokens = page.locator(".surprise .token").evaluate_all(middle)
+    bars = page.locator(".cell .bar").evaluate_all(middle)
+    assert np.allclose(tokens, bars, atol=1.0)
+    heights = page.locator(".cell .bar").evaluate_all("e => e.map(x => x.clientHeight)")
+    assert heights[0] < heights[2] < heights[1] == heights[3]
+    assert page.locator(".surprise canvas").count() == 0
 
 
 def test_lines_leave_gaps_where_a_logarithm_has_no_value(browser_page, tmp_path):
@@ -452,6 +575,8 @@ def test_the_smallest_and_the_emptiest_data_are_drawn(browser_page, tmp_path):
         Lines([("point", [3], [5])], log_x=True, log_y=True),
         Bars([], []),
         Bars(["a", "b"], [-1.0, math.inf]),
+        Intervals([], [], [], []),
+        Intervals(["a", "b", "c"], [math.inf, -math.inf, math.nan], *[[math.nan] * 3] * 2),
         Histogram([0, 1], [0]),
         Table(["a"], []),
         Sequences([]),

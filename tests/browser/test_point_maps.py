@@ -72,3 +72,58 @@ def test_a_point_cloud_turns_and_tokens_can_be_chosen(browser_page, tmp_path):
     browser_page.settle()
     assert pixels(tab) != before
     assert not browser_page.errors and not [r for r in browser_page.requests if "file:" not in r]
+
+
+# Width and height of what differs from the paper, as shares of a canvas without the axes below.
+INK = r"""canvas => {
+  const paper = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number);
+  const { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  let [left, right, top, bottom] = [width, 0, height, 0];
+  for (let i = 0; i < 4 * width * (height - 60); i += 4) {
+    const gap = Math.hypot(...paper.map((c, k) => c - data[i + k]));
+    if (data[i + 3] < 90 || gap < 40) continue;
+    const [x, y] = [(i / 4) % width, Math.floor(i / 4 / width)];
+    [left, right] = [Math.min(left, x), Math.max(right, x)];
+    [top, bottom] = [Math.min(top, y), Math.max(bottom, y)];
+  }
+  return [(right - left) / width, (bottom - top) / height];
+}"""
+
+
+def test_a_cloud_fills_its_canvas_and_values_of_zero_are_seen(browser_page, tmp_path):
+    points = np.random.default_rng(1).uniform(5, 6, size=(60, 3))  # far from the origin
+    zero = PointMaps(
+        points=points, owners=list(range(60)), maps=np.zeros((1, 1, 60)), names=["zero"],
+        scale="diverging",
+    )  # fmt: skip
+    page = Page("zero")
+    page.add(zero)
+    tab = browser_page.open(page.write(tmp_path / "page.html"))
+    for scheme in ("light", "dark"):
+        tab.emulate_media(color_scheme=scheme)
+        browser_page.settle()
+        assert max(tab.locator(".point-maps .view canvas").evaluate(INK)) > 0.8
+    assert not browser_page.errors
+
+
+def test_copies_of_a_cloud_turn_and_zoom_together(browser_page, tmp_path):
+    points = np.random.default_rng(0).normal(size=(20, 3))
+    copies = [
+        PointMaps(
+            points=points, owners=list(range(20)), maps=np.full((1, 1, 20), share), names=["m"]
+        )
+        for share in (0.5, 0.25)
+    ]
+    page = Page("copies")
+    page.add(*copies)
+    tab = browser_page.open(page.write(tmp_path / "page.html"))
+    other = "document.querySelectorAll('.point-maps .view canvas')[1].toDataURL()"
+    before = tab.evaluate(other)
+    tab.locator(".point-maps canvas").first.press("ArrowLeft")
+    turned = tab.evaluate(other)
+    assert turned != before
+    tab.locator(".point-maps").first.get_by_role("button", name="larger").click()
+    assert tab.evaluate(other) != turned
+    tab.locator(".point-maps canvas").first.press("-")
+    assert not browser_page.errors

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 TINY = ["train.steps=3", "train.batch_tokens=256", "data.test_fraction=0.2"]
 MODELS = ["uniform", "bigram", "map", "kneser-ney", "hmm", "lstm", "transformer"]
 WIDTHS = {"desk": 1280, "phone": 390}
-SECTIONS = ["The table", "Learning", "Surprise"]
+SECTIONS = ["The verdict", "The table", "Learning", "Surprise"]
 REPORT = [
     *SECTIONS,
     "Samples",
@@ -30,7 +30,7 @@ REPORT = [
     "Bayes",
     "Lengths",
     "Attention",
-    "Mask and reach",
+    "How far back",
     "Next symbol",
     "Beam search",
 ]
@@ -75,7 +75,7 @@ def test_every_panel_is_drawn_within_the_page(browser_page, folder, name, sectio
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[place]
     boxes = "s => s.every(e => e.getBoundingClientRect().height > 20)"
     assert page.locator(".component").evaluate_all(boxes)
-    assert page.locator(".table tbody tr").first.locator("td").count() == 8
+    assert page.locator(".table tbody tr").first.locator("td").count() == 7
     assert page.locator(".surprise .panel").count() == len(MODELS)
     assert browser_page.errors == []
     assert browser_page.requests == [(folder / name).as_uri()]

@@ -20,18 +20,11 @@ pytestmark = pytest.mark.browser
 
 MARKUP = "<img src=x onerror=alert(1)> </script> &amp;"
 PAIRS = [("the red house", "das rote haus"), ("the tree", "der baum"), (MARKUP, MARKUP)]
-BEFORE, AFTER = ["The model", "Translation", "Alignment", "Surprise"], ["Beam search"]
+BEFORE, AFTER = ["Translation", "Alignment", "Surprise"], ["Beam search", "The model"]
 SECTIONS = {
-    EncoderDecoder: [
-        *BEFORE,
-        "Attention to the source",
-        "Attention within the translation",
-        "Mask and reach",
-        "Attention within the source",
-        *AFTER,
-    ],
+    EncoderDecoder: [*BEFORE, "Attention", *AFTER],
     AttentiveSeq2Seq: [*BEFORE, "Hidden state", *AFTER],
-    RecurrentSeq2Seq: ["The model", "Translation", "Surprise", "Hidden state", *AFTER],
+    RecurrentSeq2Seq: ["Translation", "Surprise", "Hidden state", *AFTER],
     IBM1Translator: [*BEFORE, *AFTER],
 }
 
@@ -81,6 +74,16 @@ def test_every_translator_draws_without_an_error_or_a_request(family, tmp_path, 
         words = across.locator(".side.keys-looked-at .token").all_text_contents()
         assert words[-1] == "<E>" and len(words) == len(source) + 1
         assert len(across.locator(".side.queries .token").all_text_contents()) == 3
+        shown.get_by_role("button", name="within the source").click()
+        browser_page.settle()
+        assert shown.locator(".attention .detail h4").text_content() == "layer 1, head 1"
+    assert shown.locator("details").get_attribute("open") is None
+    shown.locator("summary").click()
+    assert shown.locator("dd").last.text_content() == family.__name__
+    if "Alignment" in SECTIONS[family]:
+        assert shown.locator(".ribbons path").count() > 0
+        shown.locator(".ribbons .word").last.hover()
+        assert "comes from: " in shown.locator(".tip").text_content()
     for width in (1100, 390):
         shown.set_viewport_size({"width": width, "height": 800})
         browser_page.settle()

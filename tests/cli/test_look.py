@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -62,17 +64,26 @@ def run_folder(folder, model, name, **facts):
     return folder
 
 
-def test_the_command_writes_the_page_and_the_figure_and_prints_where(look, tmp_path):
+def test_the_command_writes_the_page_and_the_figures_and_prints_where(look, tmp_path):
     run = run_folder(tmp_path / "run", decoder(), "transformer")
-    page, figure = tmp_path / "look.html", tmp_path / "look.svg"
-    result = look(run, "abba" * 5, "--out", page, "--png", figure, "--beams", 2)
+    page, folder = tmp_path / "look.html", tmp_path / "figures"
+    result = look(run, "abba" * 5, "--out", page, "--svg", folder, "--beams", 2)
     assert result.exit_code == 0, result.output
-    assert result.stdout.split() == [str(page), str(figure)]
+    first, *figures = result.stdout.splitlines()
+    assert first == str(page) and sorted(figures) == sorted(map(str, folder.iterdir()))
+    assert len(figures) >= 4 and figures[0].startswith(str(folder / "01-"))
     assert "first 11 of 21 tokens" in result.stderr
     html = page.read_text()
     assert "run reads “abbaabbaab”" in html
     assert "first 11 of 21 tokens" in html
-    assert figure.read_text().startswith("<?xml")
+    assert all(Path(figure).read_text().startswith("<?xml") for figure in figures)
+
+
+def test_a_barely_trained_run_is_said_to_be_one(look, tmp_path):
+    run = run_folder(tmp_path / "run", lstm(), "lstm", epochs=0.25, steps=3)
+    assert look(run, "ab", "--out", tmp_path / "look.html").exit_code == 0
+    page = (tmp_path / "look.html").read_text()
+    assert 'class="notice" role="note">This model is barely trained' in page
 
 
 @pytest.mark.parametrize("form", ["lines", "text"])
@@ -109,9 +120,9 @@ def test_unknown_symbols_are_counted(look, tmp_path):
 
 def test_what_cannot_be_written_is_one_line(look, tmp_path):
     run = run_folder(tmp_path / "run", lstm(), "lstm")
-    result = look(run, "ab", "--png", tmp_path / "look.gif")
+    result = look(run, "ab", "--png", tmp_path / "look.png")
     assert isinstance(result.exception, UserError)
-    assert "--png must end in .png" in str(result.exception)
+    assert "figures go into a folder, a file each" in str(result.exception)
     result = look(run, "ab", "--out", tmp_path / "nowhere" / "look.html")
     assert isinstance(result.exception, UserError)
     assert f"cannot write {tmp_path / 'nowhere' / 'look.html'}" in str(result.exception)

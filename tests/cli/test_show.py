@@ -17,8 +17,8 @@ def test_a_run_is_shown_with_its_metrics_and_curves(cli, transformer, tmp_path):
     assert lines[0] == "runs/letters: transformer, task next, trained on words.txt"
     metadata = json.loads((run / "regard.json").read_text())
     assert f"{metadata['parameters']:,} parameters · 30 steps" in lines[1]
-    value = metadata["metrics"]["test"]["nats_per_symbol"]["value"]
-    (row,) = [line for line in lines if line.startswith("nats per symbol  ")]
+    value = metadata["metrics"]["test"]["bits_per_symbol"]["value"]
+    (row,) = [line for line in lines if line.startswith("bits per symbol  ")]
     assert f"{value:.4f} [" in row
     for title in ("training", "validation", "learning rate", "gradient norm"):
         (curve,) = [line for line in lines if line.startswith(title)]

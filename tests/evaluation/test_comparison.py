@@ -40,7 +40,7 @@ def verdict_on(*rows, curves=None):
 def test_attention_wins_where_it_is_significantly_better():
     words = verdict_on(row("transformer", 1.9), row("lstm", 2.0), row("bigram", 2.4, seconds=1))
     assert words.startswith("Use transformer:") and "the best of 3" in words
-    assert "lstm, the next, is worse by 0.09" in words and "does not pay" not in words
+    assert "lstm, the next, is worse by 0.14" in words and "does not pay" not in words
 
 
 def test_the_better_estimate_is_recommended_and_the_cheapest_that_is_as_good_is_named():
@@ -70,8 +70,10 @@ def test_the_curve_says_whether_more_data_would_help(gain, words):
 def test_an_infinite_loss_is_last_and_never_recommended():
     rows = rank_rows([row("bigram", 1.0, impossible=3), row("unigram", 2.8)])
     assert [r.model for r in rows] == ["unigram", "bigram"]
-    assert rows[1].rank == 2 and "bigram gives some of the data probability 0" in write_verdict(
-        rows
+    assert (
+        rows[1].rank == 2
+        and "bigram gives 3 held-out symbols probability 0, so its loss is infinite"
+        in write_verdict(rows)
     )
     assert "none can be recommended" in verdict_on(row("bigram", 1.0, impossible=1))
 
@@ -101,6 +103,16 @@ def test_seeds_of_an_infinite_loss_have_no_deviation_and_the_table_shows_infinit
     assert table.to_json()["rows"][1]["sd_over_seeds"] is None
     unigram, bigram = (line[2] for line in table.table()[1])
     assert "±" in unigram and bigram.startswith("infinite")
+
+
+def test_an_infinite_loss_of_a_fraction_of_the_data_has_no_number_in_the_document():
+    """`compare --scaling` with a bigram ended in a traceback when it wrote compare.json."""
+    rows = rank_rows([row("bigram", 2.0)])
+    curves = {"bigram": [(1000, math.inf), (2000, 2.0)]}
+    table = Comparison("test", 3200, 400, rows, "", curves)
+    document = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    values = [point["bits_per_symbol"] for point in document["scaling"]["bigram"]]
+    assert values == [None, 2.0]
 
 
 REFERENCES = [f"the {a} cat sees a {b} dog in {a} {b}" for a in "abcdefgh" for b in "ijklmnop"]
@@ -139,7 +151,7 @@ def test_translators_are_ranked_by_bleu_and_not_by_bits():
     assert f"rnn-attention, the next, is worse by {gap:.2f} [" in words
     gain = rows[2].quality["bleu"].value - rows[1].quality["bleu"].value
     assert f"Attention gives the recurrence {gain:.2f} [" in words
-    assert "By the loss of the references ibm1 is better, -0.5" in words
+    assert "By the loss of the references ibm1 is better, -0.7" in words
     assert (
         "not significantly better than word for word" not in words and "does not pay" not in words
     )
@@ -294,3 +306,19 @@ def test_a_registered_metric_is_a_column_of_the_table(monkeypatch):
     row = classifier("svm", 0.9, 1)[0]
     assert row.cells()["one half"] == "0.500"
     assert row.to_json()["metrics"]["half"] == {"value": 0.5, "low": 0.5, "high": 0.5}
+
+
+def test_a_tied_row_with_much_better_probabilities_is_named():
+    def calibrated(model, ece):
+        one = row(model, 2.0)
+        estimate = replace(one.losses.per_symbol, value=ece, samples=np.full(RESAMPLES, ece))
+        return replace(one, quality={"ece": estimate})
+
+    words = verdict_on(calibrated("nb-svm", 0.6), calibrated("logit", 0.04))
+    best, other = ("nb-svm", "logit") if words.startswith("Use nb-svm") else ("logit", "nb-svm")
+    said = (
+        "The probabilities of nb-svm are badly calibrated (ECE 0.60); use logit where they matter"
+    )
+    assert (said in words) == (best == "nb-svm") and other in words
+    close = verdict_on(calibrated("nb-svm", 0.06), calibrated("logit", 0.04))
+    assert "calibrated" not in close

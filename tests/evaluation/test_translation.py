@@ -20,6 +20,7 @@ from regard.evaluation.bootstrap import RESAMPLES
 from regard.evaluation.translation import (
     HeadAlignment,
     count_agreements,
+    diagonal_weights,
     fit_model_1,
     load_translations,
     measure_head_alignment,
@@ -397,3 +398,18 @@ def test_it_is_read_from_json_and_damage_is_an_error():
     for wrong in ({}, [], *({"per_head": one, "links": 3} for one in heads)):
         with pytest.raises(ValueError):
             HeadAlignment.from_json(wrong)
+
+
+def test_the_diagonal_links_words_at_the_same_fraction_of_their_sentences():
+    sources = torch.tensor([[5, 6, 7, 8, 2], [5, 6, 2, IGNORE, IGNORE]])
+    targets = torch.tensor([[9, 9, 2, IGNORE], [9, 9, 9, 2]])
+    weights = diagonal_weights(sources, targets)
+    assert weights.shape == (1, 2, 1, 4, 5)
+    positions = weights[0, :, 0].argmax(-1)
+    assert positions[0, :2].tolist() == [0, 3]  # two words against four
+    assert positions[1, :3].tolist()[::2] == [0, 1]
+
+
+def test_a_head_that_beats_no_diagonal_is_told_from_one_that_does():
+    assert HeadAlignment([[0.1, 0.4]], 10, diagonal=0.3).beats_diagonal
+    assert not HeadAlignment([[0.1, 0.3]], 10, diagonal=0.3).beats_diagonal

@@ -85,7 +85,7 @@ def test_proportions_add_up_and_print_their_interval():
 
 def test_a_page_has_question_figure_claims_and_tables_and_escapes_their_markup(tmp_path):
     paths = make_result().write(tmp_path / "new", "exp", Reporter(quiet=True))
-    assert [path.name for path in paths] == ["exp.html", "exp.svg", "exp.png"]
+    assert [path.name for path in paths] == ["exp.html", "exp-01-lines.svg", "exp-01-lines.png"]
     page = paths[0].read_text()
     for word in ("Q?", "R.", "1 of 2 claims hold", "fails", "&lt;b&gt;", "numbers"):
         assert word in page
@@ -140,7 +140,7 @@ def test_progress_estimates_the_remaining_time_once_enough_is_done(monkeypatch):
 def test_readings_must_match_the_figures():
     two = [*make_result().figures, *make_result().figures]
     page = make_result(figures=two, readings=["The other one."]).page().render()
-    assert page.count("The other one.") == 2  # once for readers, once for the script
+    assert page.count("The other one.") == 1
     with pytest.raises(ValueError, match="readings must have one entry per figure but one"):
         make_result(readings=["too many"])
 
@@ -195,7 +195,7 @@ def test_undecided_claims_neither_hold_nor_fail(tmp_path):
     assert summary(result.claims) == "1 of 3 claims hold, 1 fails, 1 too small to tell"
     table = result.claims_table()
     assert [row[0] for row in table.rows] == ["holds", "fails", "too small to tell"]
-    assert sorted(table.highlight) == [1]
+    assert sorted(table.warn) == [1]
     claims = result.to_json([])["claims"]
     assert [claim["holds"] for claim in claims] == [True, False, None]
     assert claims[2]["interval"] == [2, 4]

@@ -11,7 +11,7 @@ CLASSES = ("high", "low", "middle")
 TEXT_PARTS = ["Prediction", "What the prediction rests on", "Attention"]
 
 
-MANY_PARTS = ["Records in the plane", "What each head looks for", "Right and wrong"]
+MANY_PARTS = ["Right and wrong", "Records in the plane", "What each head looks for"]
 
 
 def of(page, kind):

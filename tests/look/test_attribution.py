@@ -243,13 +243,14 @@ def test_the_page_has_a_map_for_every_head_and_a_figure(tmp_path):
     predictor = make_predictor(vit(2, 64))
     page = prediction_page(predictor, IMAGE, title="t")
     maps = [part for part in page.components if isinstance(part, ImageMaps)]
-    heads = next(part for part in maps if len(part.names) > 1)
+    heads = next(part for part in maps if part.title.startswith("Attention of"))
     config = predictor.model.config
     assert heads.names[-1] == f"layer 2, head {config.n_heads}" and heads.across == config.n_heads
+    assert heads.over[-1] == f"head {config.n_heads}" and heads.down == ["layer 1", "layer 2"]
     sums = heads.array().sum(-1) + np.asarray(heads.aside)
     assert np.allclose(sums, 1, atol=1e-5)
     pytest.importorskip("matplotlib")
-    assert save([heads], tmp_path / "p.png").stat().st_size > 5000
+    assert save(heads, tmp_path / "p.png").stat().st_size > 5000
 
 
 def test_maps_that_do_not_fit_are_refused():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from regard.data.targets import Targets
 from regard.evaluation.comparison import Comparison, Row
 from regard.evaluation.predictions import Predictions
 from regard.look.comparison_page import comparison_page
-from regard.look.page import Bars, Heatmap, Lines, Sequences, Surprise, Table, Text
+from regard.look.page import Confusion, Intervals, Lines, Sequences, Surprise, Table, Text
 from regard.run import METRICS
 
 TARGETS = Targets("label", ("kind",), (("no", "yes"),))
@@ -63,20 +65,41 @@ def comparison(tmp_path):
 
 def test_the_page_has_the_table_the_curves_and_the_errors_of_the_best(comparison):
     page = comparison_page(comparison, title="two models")
-    assert page.subtitle.startswith("2 models · best perfect · accuracy 1.000")
+    assert page.subtitle == "2 models on 20 test records"  # the verdict names the best
     assert of(page, Text)[0].text == "Use perfect."
     quality, size = of(page, Table)
     assert quality.columns[1] == "model" and "accuracy [95%]" in quality.columns
     assert size.title == "Size and speed" and size.columns[2] == "parameters"
     assert list(quality.highlight) == [0] == list(size.highlight)
-    training, data = of(page, Lines)[:2]
+    training, data = of(page, Lines)[1:3]
     assert [list(xs) for _, xs, _ in training.series] == [[2.0, 4.0]] * 2
     assert training.y_label == "log loss" and data.y_label == "accuracy" and data.log_x
-    (confusion,) = of(page, Heatmap)
+    (confusion,) = of(page, Confusion)
     assert confusion.array().tolist() == [[10, 0], [0, 10]]
-    accuracy = next(bars for bars in of(page, Bars) if bars.title.startswith("Accuracy"))
+    accuracy = next(bars for bars in of(page, Intervals) if bars.title.startswith("Accuracy"))
     assert accuracy.labels == ["perfect", "noisy"] and list(accuracy.values) == [1.0, 0.75]
+    assert (accuracy.better, accuracy.highlight) == ("more", [0])
+    cost = next(lines for lines in of(page, Lines) if lines.title == "Quality and cost")
+    assert cost.log_x and [(name, xs, ys) for name, xs, ys in cost.series] == [
+        ("perfect", [1.0], [1.0]),
+        ("noisy", [1.0], [0.75]),
+    ]
     assert "The best row: perfect" in page.render()
+
+
+def test_a_row_of_infinite_loss_is_drawn(comparison):
+    def charts(*values):
+        rows = []
+        for row, value in zip(comparison.rows, values, strict=True):
+            rmse = replace(row.quality["accuracy"], value=value, lower_is_better=True)
+            rows.append(replace(row, quality={**row.quality, "rmse": rmse}))
+        page = comparison_page(replace(comparison, rows=tuple(rows)), title="two models")
+        return [chart for chart in of(page, Intervals) if chart.title == "RMSE"]
+
+    assert charts(math.inf, math.inf) == []  # nothing finite to compare them with
+    (chart,) = charts(2.0, math.inf)
+    assert chart.labels == ["perfect", "noisy"] and chart.values[1] == math.inf
+    assert chart.better == "less"
 
 
 def test_surprise_and_samples_are_shown_if_given(comparison):

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 
 from regard.errors import UsageError, UserError
-from regard.look.figures import colours, layout_tree, letter_bits, motif_logo, save, wrap_tokens
+from regard.look.figures import (
+    DOUBLE,
+    SINGLE,
+    colours,
+    layout_tree,
+    letter_bits,
+    motif_logo,
+    save,
+    save_all,
+    wrap_tokens,
+)
 from regard.look.page import (
     AttentionMaps,
     Bars,
@@ -20,6 +30,7 @@ from regard.look.page import (
     Distribution,
     Heatmap,
     Histogram,
+    Intervals,
     Lines,
     Logo,
     MaskMap,
@@ -72,6 +83,7 @@ def everything():
         BeamTree(beam_nodes()),
         Lines([(EVIL, [1, 10, 100], [1.0, 0.0, 3.0])], EVIL, log_x=True, log_y=True),
         Bars([EVIL, "b"], [1.0, math.nan], [0.5, 1.0], [1.5, 2.0], highlight=[0]),
+        Intervals([EVIL, "b"], [1.0, math.inf], [0.5, math.nan], [1.5, math.nan], title=EVIL),
         Histogram([0, 1, 3], [4, 5]),
         Contributions(tokens, [(EVIL, [0.5, -2.0, 0.0, 1.0])], unit=EVIL),
         Logo([EVIL, "b"], [[0.9, 0.1]], [0, 1], 1.0, title=EVIL),
@@ -80,31 +92,56 @@ def everything():
     ]
 
 
-def test_every_component_is_drawn_into_one_svg_that_is_well_formed(tmp_path):
-    path = save(everything(), tmp_path / "all.svg")
+def test_every_component_becomes_a_file_of_its_own_at_the_width_of_a_paper(tmp_path):
+    paths = save_all(everything(), tmp_path / "figures", "svg", prefix="run")
+    assert len(paths) == len(everything()) - 1  # words have no figure
+    assert [path.name[:6] for path in paths[:3]] == ["run-01", "run-02", "run-03"]
+    for path in paths:
+        root = ElementTree.parse(path).getroot()
+        assert not [e for e in root.iter() if e.tag.endswith("script")]
+        width = float(root.get("width").removesuffix("pt")) / 72
+        assert round(width, 3) in (SINGLE, DOUBLE)
+    with pytest.raises(UsageError, match="figures go into a folder, a file each"):
+        save_all(everything(), tmp_path / "all.svg", "svg")
+
+
+def texts_of(path):
+    """The texts of an SVG that keeps them, as matplotlib does on request."""
     root = ElementTree.parse(path).getroot()
-    assert not [e for e in root.iter() if e.tag.endswith("script")]
-    drawn = [e for e in root.iter() if e.get("id", "").startswith("axes_")]
-    # a colour bar beside a heat map, six heads, two rows of two in the surprise, one for the rest;
-    # two of what tokens add, a logo, points by group, points by value and a colour bar
-    assert len(drawn) == 6 + 1 + 6 + 4 + 6 + 2 + 1 + 1 + 2
+    return ["".join(e.itertext()) for e in root.iter() if e.tag.endswith("}text")]
+
+
+def test_attention_keeps_its_tokens_however_many_heads_there_are(tmp_path, monkeypatch):
+    matplotlib = pytest.importorskip("matplotlib")
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+    attention = AttentionMaps(np.full((2, 8, 3, 3), 1 / 3), ["one", "two", "three"])
+    texts = texts_of(save(attention, tmp_path / "heads.svg"))
+    assert texts.count("two") == 2 + 8  # at the left of both layers, on top of all eight heads
+
+
+def test_an_infinite_value_has_its_row(tmp_path, monkeypatch):
+    matplotlib = pytest.importorskip("matplotlib")
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+    rows = Intervals(["a", "b"], [2.0, math.inf], [1.9, math.nan], [2.1, math.nan], unit="bits")
+    texts = texts_of(save(rows, tmp_path / "rows.svg"))
+    assert {"a", "b", "∞", "bits"} <= set(texts)
 
 
 def test_a_png_is_a_png_and_nothing_else_is_left_behind(tmp_path):
-    path = save([Histogram([0, 1], [4])], tmp_path / "one.png", width=3, dpi=40)
+    path = save(Histogram([0, 1], [4]), tmp_path / "one.png", width=3, dpi=40)
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert [p.name for p in tmp_path.iterdir()] == ["one.png"]
 
 
 def test_the_same_components_give_the_same_bytes(tmp_path):
     bars = Bars(["a", "b"], [1.0, 2.0])
-    first, second = save([bars], tmp_path / "1.svg"), save([bars], tmp_path / "2.svg")
+    first, second = save(bars, tmp_path / "1.svg"), save(bars, tmp_path / "2.svg")
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_kept_bars_are_coloured_and_cut_bars_are_not(tmp_path):
     logits = np.log([0.5, 0.3, 0.15, 0.05])
-    text = save([Distribution(list("abcd"), logits, top_k=3)], tmp_path / "d.svg").read_text()
+    text = save(Distribution(list("abcd"), logits, top_k=3), tmp_path / "d.svg").read_text()
     assert text.count(f"fill: {colours('accent')[0]}") == 3
     assert text.count(f"fill: {colours('line')[0]}") == 1
 
@@ -114,12 +151,15 @@ def test_a_marked_cell_is_outlined(tmp_path):
     marked = Heatmap(plain.values, plain.rows, plain.columns, scale="weights", marks=[(1, 0)])
     stroke = f"stroke: {colours('mark')[0]}"
     for heatmap, count in ((plain, 0), (marked, 1)):
-        assert save([heatmap], tmp_path / "h.svg").read_text().count(stroke) == count
+        assert save(heatmap, tmp_path / "h.svg").read_text().count(stroke) == count
 
 
-def test_a_parent_stands_between_its_children():
-    heights = layout_tree(BeamTree(beam_nodes()))
-    assert heights == {3: 0.0, 4: 1.0, 1: 0.5, 2: 2.0, 0: 1.25}
+def test_the_best_path_is_a_straight_line_at_the_top():
+    tree = BeamTree(beam_nodes())
+    heights = layout_tree(tree)
+    assert heights == {0: 0.0, 1: 0.0, 3: 0.0, 4: 1.0, 2: 2.0}
+    late = BeamTree(beam_nodes(), best=2)  # a winner that was behind at first
+    assert layout_tree(late) == {0: 0.0, 2: 0.0, 1: 1.0, 3: 1.0, 4: 2.0}
 
 
 def test_text_wraps_at_the_line_and_after_a_newline():
@@ -129,12 +169,12 @@ def test_text_wraps_at_the_line_and_after_a_newline():
 
 def test_another_format_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"\.png, \.svg, \.pdf, got 'a.gif'"):
-        save([Histogram([0, 1], [4])], tmp_path / "a.gif")
+        save(Histogram([0, 1], [4]), tmp_path / "a.gif")
 
 
 def test_words_alone_have_no_figure(tmp_path):
     with pytest.raises(UserError, match="nothing to draw"):
-        save([Text("words")], tmp_path / "a.png")
+        save(Text("words"), tmp_path / "a.png")
 
 
 def test_without_matplotlib_the_install_command_is_named(tmp_path, monkeypatch):
@@ -147,7 +187,7 @@ def test_without_matplotlib_the_install_command_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UserError, match=r"pip install 'regard\[plots\]'"):
-        save([Histogram([0, 1], [4])], tmp_path / "a.png")
+        save(Histogram([0, 1], [4]), tmp_path / "a.png")
 
 
 def entropy_by_hand(row):
@@ -192,7 +232,7 @@ def test_a_flat_motif_has_no_letters_and_colours_are_those_of_the_series():
 
 
 def test_a_logo_can_be_saved_as_svg(tmp_path):
-    path = save([motif_logo(PositionWeightMatrix.fit(["ACGT"]), "AP-1 <1>")], tmp_path / "logo.svg")
+    path = save(motif_logo(PositionWeightMatrix.fit(["ACGT"]), "AP-1 <1>"), tmp_path / "logo.svg")
     ElementTree.parse(path)
     drawn = set(re.findall(r"fill: (#\w+)", path.read_text()))
     assert {colours("series")[i] for i in (0, 1, 2, 4)} <= drawn  # C, T, A and G

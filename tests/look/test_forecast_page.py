@@ -7,8 +7,9 @@ import pytest
 
 from regard.api import load, train_recipe
 from regard.evaluation.forecasting import load_forecasts
-from regard.look.forecast_page import describe_window, forecast_page
-from regard.look.page import AttentionMaps, Bars, Lines, Table
+from regard.look.forecast_page import answer_forecast, describe_window, forecast_page
+from regard.look.page import Answer, AttentionMaps, Lines, Table
+from regard.look.records import signed
 from regard.planning import plan_recipe
 from regard.tasks import LookRequest
 
@@ -43,14 +44,31 @@ def titles(page):
 
 def test_the_page_has_every_part_and_is_written(run, tmp_path):
     page = forecast_page(load(run / "run"), LookRequest())
-    expected = ["The model", "Forecast", "What the forecast rests on", "Attention between patches"]
-    assert titles(page) == [*expected, "Errors by step", "The worst windows", "Season"]
+    expected = ["Forecast", "What the forecast rests on", "Attention between patches"]
+    rest = ["Errors by step", "The worst windows", "Season", "The model"]
+    assert titles(page) == [*expected, *rest]
     assert page.write(tmp_path / "page.html").exists()
     (maps,) = of(page, AttentionMaps)
     assert np.asarray(maps.weights).sum(-1) == pytest.approx(1, abs=1e-5)
-    (bars,) = of(page, Bars)
-    assert len(bars.values) == L and min(bars.values) >= 0
+    changes = next(lines for lines in of(page, Lines) if "without a piece" in lines.title)
+    (_, steps, values), (answer,) = changes.series[0], of(page, Answer)
+    assert len(values) == L and min(values) >= 0 and steps[-1] == 0
+    assert answer.label == "forecast of a, the next step" and "off by" in answer.notes[1]
     assert len(of(page, Table)) == 1
+
+
+def test_the_answer_is_the_forecast_with_its_error_in_the_unit_of_the_data(run):
+    forecaster = load(run / "run")
+    _, windows, _ = forecaster.windows()
+    window = windows.take(np.array([windows.records - 1]))
+    forecast, _, truth = describe_window(forecaster, window)
+    answer = answer_forecast(forecast, 1, truth[:, 1])
+    error = np.abs(forecast.point[:, 1] - truth[:, 1]).mean()
+    assert f"off by {signed(error)} on average" in answer.notes[1]
+    low, high = forecast.fan[:, 1, 0], forecast.fan[:, 1, -1]
+    inside = sum(a <= x <= b for a, x, b in zip(low, truth[:, 1], high, strict=True))
+    assert f"{inside} of the {H} known steps" in answer.notes[1]
+    assert answer.headline == signed(forecast.point[0, 1])
 
 
 def test_history_truth_and_forecast_are_in_the_unit_of_the_data(run):

@@ -19,7 +19,7 @@ from regard.look.internals import (
     run_facts,
     truncate,
 )
-from regard.look.page import AttentionMaps, Heatmap, Lines, MaskMap, Page
+from regard.look.page import AttentionMaps, MaskMap, Page
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.run import Run, write_config
 from regard.run import weights as weights_of
@@ -137,6 +137,7 @@ def test_a_window_shows_in_the_mask_and_in_the_weights():
     assert (np.asarray(mask.mask) == expected).all()
     (attention,) = of(page, AttentionMaps)
     assert (attention.array()[:, :, ~expected] == 0).all()
+    assert not of(inner(decoder(), record("abba")), MaskMap)  # a plain triangle tells nothing
 
 
 def test_the_distance_looked_back_is_the_mean_over_queries():
@@ -156,26 +157,27 @@ def test_a_long_text_keeps_the_first_positions_of_attention_unchanged(monkeypatc
     assert "first 5 of 9 tokens" in page.render()
 
 
-def test_the_hidden_state_is_the_state_the_model_carries():
-    model, ids = lstm(), record("cabb")
-    page = inner(model, ids)
-    (shown,) = of(page, Heatmap)
-    state = model.init_state(1, 5)
-    carried = []
-    with torch.no_grad():
-        for i in ids:
-            model.step(torch.tensor([[i]]), None, state)
-            carried.append(state.layers[0].vectors[0][-1, 0].numpy())
-    assert shown.array() == pytest.approx(np.array(carried), abs=1e-6)  # a row per token
-    (lines,) = of(page, Lines)
-    steps = np.diff(np.array([np.zeros(7), *carried]), axis=0)
-    assert lines.series[0][2] == pytest.approx(np.linalg.norm(steps, axis=1), abs=1e-6)
+def test_what_was_expected_is_the_distribution_of_the_logits_with_the_rank_of_the_token():
+    for model, continues in ((decoder(), False), (lstm(), True), (bigram(), False)):
+        ids = record("abba")
+        trace = ForwardTrace(model, TOKENIZER, ids, continues)
+        expected, ranks = trace.expected(3)
+        targets, bits = trace.surprise()
+        with torch.no_grad():
+            p = model.logits(torch.tensor([ids]))[0].softmax(-1)
+        assert len(expected) == len(ids) == len(targets) + continues
+        for row, likely in zip(expected, p, strict=True):
+            top = likely.sort(descending=True, stable=True)
+            assert [q for _, q in row] == pytest.approx([float(q) for q in top.values[:3] if q])
+        for rank, target, b, likely in zip(ranks, targets, bits, p, strict=False):
+            assert rank == 1 + int((likely > likely[target] + 1e-7).sum())
+            assert float(likely[target]) == pytest.approx(2**-b, abs=1e-6)
 
 
-def test_a_text_longer_than_the_state_is_wide_runs_from_left_to_right():
-    (shown,) = of(inner(lstm(), record("abbacabba")), Heatmap)
-    assert shown.array().shape == (7, 10)
-    assert list(shown.columns) == ["<S>", *"abbacabba"]
+def test_nothing_is_expected_in_place_of_a_token_without_a_context():
+    trace = ForwardTrace(lstm(), TOKENIZER, record("abba")[1:], continues=True)
+    expected, ranks = trace.expected(2)
+    assert expected[0] == [] and ranks[0] == 0 and len(expected) == 5 and len(ranks) == 4
 
 
 def test_a_stretch_goes_on_from_its_end_and_a_record_from_its_middle():

@@ -29,6 +29,7 @@ from regard.look.page import (
     Facts,
     Heatmap,
     Page,
+    Reading,
     Sequences,
     Surprise,
     Table,
@@ -138,7 +139,7 @@ def test_samples_repeat_the_prompt_and_carry_their_own_log_probability():
             logits = model.logits(torch.tensor([[*record("ab"), *one.ids]]))[0, 2:-1]
         logits[:, [0, 1, 3]] = -math.inf
         logs = logits.log_softmax(-1).gather(1, torch.tensor(one.ids)[:, None])
-        assert score == pytest.approx(logs.sum().item(), abs=1e-3)
+        assert score == pytest.approx(logs.sum().item() / math.log(2), abs=1e-3)
 
 
 @pytest.mark.parametrize("continues", [False, True])
@@ -181,7 +182,7 @@ def test_bits_per_symbol_divide_by_characters_whatever_the_tokenizer():
     _, bits = ForwardTrace(model, tokenizer, ids, continues=False).surprise()
     assert facts["symbols predicted"] == 9  # eight letters and the end
     assert facts["bits per symbol"] == pytest.approx(bits.sum() / 9)
-    assert facts["nats in total"] == pytest.approx(bits.sum() * math.log(2))
+    assert facts["bits in total"] == pytest.approx(bits.sum())
     assert facts["tokens predicted"] == len(ids)
 
 
@@ -228,19 +229,19 @@ def test_any_tokens_make_a_page_of_plain_json(kind, continues):
     ):
         ids = record(text, tokenizer)[int(continues) :]
         page = view(model, ids, tokenizer, continues=continues, beams=2)
-        (surprise,) = of(page, Surprise)
+        (surprise,) = of(page, Reading)
         end = [] if continues else ["<E>"]
         assert list(surprise.tokens) == [
             *map(tokenizer.text, tokenizer.encode(text).tolist()),
             *end,
         ]
-        assert len(documents(page)) == len(page.components)
+        assert len(documents(page)) == page.render().count("data-kind=")
         assert "<b>" not in page.render().split("<main>")[1].split("<footer>")[0]
 
 
 def test_a_lone_start_token_is_enough():
     page = view(decoder(), [TOKENIZER.start])
-    (surprise,) = of(page, Surprise)
+    (surprise,) = of(page, Reading)
     assert list(surprise.tokens) == ["<E>"]
     assert documents(view(lstm(), [TOKENIZER.start], continues=True))
 

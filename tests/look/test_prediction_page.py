@@ -20,22 +20,29 @@ from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.look.attribution import attribute_outputs
 from regard.look.classical_views import ngram_name, ngram_terms
-from regard.look.figures import DRAWINGS, save
+from regard.look.figures import DRAWINGS, save_all
 from regard.look.page import (
+    Answer,
     AttentionMaps,
     Bars,
+    Confusion,
     Contributions,
     Facts,
     Heatmap,
+    Intervals,
     Lines,
     Logo,
     Page,
+    RecordList,
     Scatter,
     Table,
     Tagged,
     Text,
+    ValueRange,
 )
+from regard.look.page.records import percent
 from regard.look.prediction_page import add_errors, jeffreys_interval, prediction_page
+from regard.look.records import signed
 from regard.models.convolution import ConvolutionalClassifier
 from regard.models.linear import NaiveBayes, NaiveBayesConfig
 from regard.models.recurrent import RecurrentClassifier
@@ -60,11 +67,16 @@ def test_confusion_and_reliability_are_counted(task):
     scores, truths = random.normal(size=(60, 3)), random.integers(-1, 3, 60)
     targets = Targets(task, ("kind",), (CLASSES,))
     lengths = np.full(6, 10) if task == "position-label" else None
-    confusion, reliability = plots(task, scores, truths, targets, lengths)
-    assert isinstance(confusion, Heatmap) and isinstance(reliability, Lines)
+    confusion, reliability, confidence = plots(task, scores, truths, targets, lengths)
+    assert isinstance(confusion, Confusion) and isinstance(reliability, Lines)
+    assert sum(confidence.counts) == int((truths >= 0).sum())
     by_hand = np.zeros((3, 3))
     np.add.at(by_hand, (truths[truths >= 0], scores.argmax(1)[truths >= 0]), 1)
-    assert (confusion.array() == by_hand).all() and confusion.marks == [(0, 0), (1, 1), (2, 2)]
+    assert (confusion.array() == by_hand).all()
+    shares = by_hand / by_hand.sum(1, keepdims=True)
+    assert confusion.heatmap().array() == pytest.approx(shares)
+    wrong = int(by_hand.sum() - np.trace(by_hand))
+    assert confusion.note.startswith(f"{wrong} of {int(by_hand.sum())} ")
     assert confusion.unit == ("positions" if lengths is not None else "records")
     (name, confidence, accuracy), (_, x, y) = reliability.series
     assert x == y and len(confidence) == len(accuracy) and name.startswith("calibration error")
@@ -80,8 +92,8 @@ def test_unknown_truths_alone_are_not_drawn():
 def test_of_many_classes_the_most_frequent_are_drawn(monkeypatch):
     monkeypatch.setattr("regard.look.prediction_page.MOST_CLASSES", 2)
     truths = np.array([0, 2, 2, 1, 2, 0])
-    confusion, _ = plots("label", np.eye(3)[truths], truths, LABEL)
-    assert confusion.rows == ["high", "middle"] and "2 most frequent of 3" in confusion.title
+    confusion = plots("label", np.eye(3)[truths], truths, LABEL)[0]
+    assert confusion.classes == ["high", "middle"] and "2 most frequent of 3" in confusion.title
     assert confusion.array().tolist() == [[2, 0], [0, 3]]
 
 
@@ -90,7 +102,7 @@ def test_labels_have_a_bar_each_unless_undefined():
     scores = np.array([[2.0, 1.0], [1.0, 1.0], [-1.0, 1.0], [-2.0, 1.0]])
     truths = np.array([[1, 1], [1, 1], [0, 1], [0, 1]])
     bars, reliability = plots("labels", scores, truths, targets)
-    assert isinstance(bars, Bars) and bars.labels == ["a"] and bars.values == [1]
+    assert isinstance(bars, Intervals) and bars.labels == ["a"] and bars.values == [1]
     assert [name.split(",")[0] for name, _, _ in reliability.series] == [
         "a",
         "b",
@@ -120,11 +132,11 @@ def test_what_is_said_of_a_text_is_what_the_model_says(make_predictor, view):
     page = view(predictor)
     assert sections(page) == [*TEXT_PARTS, *MANY_PARTS]
     (said,) = predictor.predictions(["cabba"])
-    answer, strongest = of(page, Bars)
-    shown = dict(zip(answer.labels, answer.values, strict=True))
-    assert shown == pytest.approx(said.scores) and answer.labels[0] == said.label
-    assert list(answer.highlight) == [0]
-    first, read = of(page, Contributions)[:2]
+    (answer,), (strongest,) = of(page, Answer), of(page, Bars)
+    assert dict(answer.options) == pytest.approx(said.scores) and answer.headline == said.label
+    assert list(answer.predicted) == [0] and answer.detail == percent(max(said.scores.values()))
+    assert answer.verdict == "" and answer.picture["text"] == "cabba"  # the truth is not known
+    changed, first, read = of(page, Contributions)[:3]
     assert list(first.tokens) == ["<S>", *"cabba", "<E>"]
     order = sorted(said.scores, key=lambda name: -said.scores[name])
     assert [name for name, _ in first.rows] == [f"for {name}" for name in order[:2]]
@@ -135,8 +147,11 @@ def test_what_is_said_of_a_text_is_what_the_model_says(make_predictor, view):
     expected = attribute_outputs(predictor.model, source, outputs).numpy()
     for (_, values), wanted in zip(first.rows, expected, strict=True):
         assert values == pytest.approx(wanted.tolist(), abs=1e-6)
-    largest = int(np.abs(expected[0]).argmax())
-    assert strongest.labels[0] == f"{first.tokens[largest]} ({largest + 1})"
+    drops = np.array(changed.rows[0][1])
+    assert drops[0] == drops[-1] == 0  # <S> and <E> are not exchanged
+    largest = int(np.abs(drops).argmax())
+    assert strongest.labels[0] == f"{first.tokens[largest]} ({largest})"
+    assert not any("<" in label for label in strongest.labels)
     assert [name for name, _ in read.rows] == ["attention rollout"]  # a mean has no weights to see
     assert sum(read.rows[0][1]) == pytest.approx(1, abs=1e-5)
     tap = Tap(["*.attention.weights"])
@@ -150,7 +165,7 @@ def test_another_class_may_be_asked_for(make_predictor, view):
     predictor = make_predictor()
     best = predictor.predictions(["cabba"])[0].label
     for name in CLASSES:
-        rows = of(view(predictor, target=name), Contributions)[0].rows
+        rows = of(view(predictor, target=name), Contributions)[1].rows
         assert [who for who, _ in rows] == list(dict.fromkeys([f"for {best}", f"for {name}"]))
     with pytest.raises(
         UsageError, match=r"--target: the model does not predict 'hihg'; did you mean 'high'"
@@ -159,7 +174,10 @@ def test_another_class_may_be_asked_for(make_predictor, view):
 
 
 def test_letters_are_exchanged_and_words_left_out(make_predictor, held_out, view):
-    changed = of(view(make_predictor()), Heatmap)[0]
+    page = view(make_predictor())
+    changed = of(page, Heatmap)[0]
+    means = -changed.array().sum(0) / 2  # of the two other letters
+    assert of(page, Contributions)[0].rows[0][1][1:-1] == pytest.approx(means.tolist())
     assert list(changed.rows) == ["a", "b", "c"] and list(changed.columns) == list("cabba")
     assert all(changed.array()["abc".index(c), t] == pytest.approx(0, abs=1e-5)
                for t, c in enumerate("cabba"))  # fmt: skip
@@ -168,11 +186,11 @@ def test_letters_are_exchanged_and_words_left_out(make_predictor, held_out, view
     page = prediction_page(
         predictor, "who was maria", title="words", held_out=held_out(predictor, texts)
     )
-    lost = of(page, Contributions)[-1]
+    lost = of(page, Contributions)[0]
     assert [name for name, _ in lost.rows] == ["left out"]
     assert lost.rows[0][1][0] == 0 and len(lost.tokens) == 5
     (table,) = [t for t in of(page, Table) if t.columns[0] == "head"]
-    assert len(table.rows) == 4 and "looks for" in sections(page)[-2]
+    assert len(table.rows) == 4 and "looks for" in sections(page)[-1]
 
 
 def test_positions_have_their_letters_and_a_reach(make_predictor, held_out, view):
@@ -181,10 +199,18 @@ def test_positions_have_their_letters_and_a_reach(make_predictor, held_out, view
     (tagged,) = of(page, Tagged)
     assert "".join(tagged.tags) == predictor.predictions(["cabba"])[0].label
     assert list(tagged.tokens) == list("cabba")
-    likely, rests, *_ = of(page, Heatmap)
+    likely, exchanged, rests, *_ = of(page, Heatmap)
+    text, names = "cabba", predictor.targets.classes[0]
+    changed = [text[:2] + letter + text[3:] for letter in "ac"]  # the third letter is b
+    outputs = [predictor.predict_shard(predictor.shard([t])).scores for t in (text, *changed)]
+    centred = [(rows - rows.mean(1, keepdims=True))[1:-1] for rows in outputs]
+    best = [names.index(tag) for tag in tagged.tags]
+    drops = [centred[0] - one for one in centred[1:]]
+    expected = [(drops[0][i, k] + drops[1][i, k]) / 2 for i, k in enumerate(best)]
+    assert exchanged.array()[:, 3] == pytest.approx(expected, abs=1e-5)
     assert likely.array().sum(0) == pytest.approx(np.ones(5), abs=1e-6)
     assert rests.array().shape == (5, 7) and rests.scale == "diverging"
-    reach = of(page, Lines)[0].series[0]
+    reach, rests = of(page, Lines)[0].series[0], exchanged
     by_distance = {d: [] for d in reach[1]}
     for place, row in enumerate(rests.array(), start=1):
         for t, value in enumerate(row):
@@ -200,11 +226,10 @@ def test_positions_have_their_letters_and_a_reach(make_predictor, held_out, view
 
 def test_readers_without_attention_have_what_they_have(make_predictor, view):
     page = view(make_predictor(family=ConvolutionalClassifier))
-    assert sections(page) == [*TEXT_PARTS[:2], MANY_PARTS[0], "What each filter looks for",
-                              MANY_PARTS[2]]  # fmt: skip
-    assert [name for name, _ in of(page, Contributions)[1].rows] == ["pooling"]
+    assert sections(page) == [*TEXT_PARTS[:2], *MANY_PARTS[:2], "What each filter looks for"]
+    assert [name for name, _ in of(page, Contributions)[2].rows] == ["pooling"]
     page = view(make_predictor(family=RecurrentClassifier))
-    assert sections(page) == [*TEXT_PARTS[:2], MANY_PARTS[0], MANY_PARTS[2]]
+    assert sections(page) == [*TEXT_PARTS[:2], *MANY_PARTS[:2]]
 
 
 def test_neighbours_are_the_nearest_records(make_predictor, view):
@@ -237,7 +262,7 @@ def test_views_are_averaged_and_the_text_itself_explained(make_predictor, held_o
     page = prediction_page(predictor, "AACCG", title="", held_out=held_out(predictor, texts))
     assert list(of(page, Contributions)[0].tokens) == ["<S>", *"AACCG", "<E>"]
     (said,) = predictor.predictions(["AACCG"])
-    assert max(of(page, Bars)[0].values) == pytest.approx(max(said.scores.values()))
+    assert of(page, Answer)[0].options[0][1] == pytest.approx(max(said.scores.values()))
     assert of(page, Scatter)[0].texts[:-1] == texts
     assert "mean over 2 views" in page.render()
 
@@ -253,21 +278,25 @@ def test_held_out_records_alone_need_no_text(make_predictor, view):
 def test_several_labels_and_values(make_predictor, held_out, view):
     predictor = make_predictor("labels")
     page = view(predictor)
-    answer, _, columns = of(page, Bars)
+    (answer,) = of(page, Answer)
+    (columns,) = of(page, Intervals)
     (said,) = predictor.predictions(["cabba"])
-    assert dict(zip(answer.labels, answer.values, strict=True)) == pytest.approx(said.scores)
-    assert [answer.labels[i] for i in answer.highlight] == [n for n in said.label.split(",") if n]
+    assert dict(answer.options) == pytest.approx(said.scores)
+    chosen = [answer.options[i][0] for i in answer.predicted]
+    assert chosen == [n for n in said.label.split(",") if n]
+    assert answer.headline == (", ".join(chosen) or "none of the labels")
     assert set(columns.labels) == {"has_a", "has_b"}
     predictor = make_predictor("value")
     page = view(predictor)
-    (facts,) = of(page, Facts)
-    assert dict(facts.facts) == pytest.approx(predictor.predictions(["cabba"])[0].scores)
-    *_, against = of(page, Scatter)
+    (answer,), (place,) = of(page, Answer), of(page, ValueRange)
+    value = predictor.predictions(["cabba"])[0].scores["share"]
+    assert place.value == pytest.approx(value) and answer.headline == signed(value)
+    against = of(page, Scatter)[0]
     _, shard = held_out(predictor)
     said = [answer.scores["share"] for answer in predictor.predictions(TEXTS[1:])]
     assert against.diagonal and against.array()[:, 1] == pytest.approx(said)
     assert against.array()[:, 0] == pytest.approx(shard.targets[1:, 0])
-    assert len(of(page, Scatter)[0].values) == len(TEXTS) + 1
+    assert len(of(page, Scatter)[1].values) == len(TEXTS) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +325,7 @@ def test_a_fitted_model_is_judged_and_not_looked_into(make_predictor, view):
     predictor.model = Prior(PriorConfig(n_outputs=3))
     page = view(predictor)
     assert sections(page) == ["Prediction", "Right and wrong"]
-    assert of(page, Bars)[0].values == pytest.approx([0.5, 0.3, 0.2])
+    assert [p for _, p in of(page, Answer)[0].options] == pytest.approx([0.5, 0.3, 0.2])
 
 
 def test_a_linear_row_shows_what_each_gram_adds(make_predictor, held_out, view):
@@ -307,8 +336,8 @@ def test_a_linear_row_shows_what_each_gram_adds(make_predictor, held_out, view):
     model.fit(known, None, print)
     predictor.model = model
     page = view(predictor)
-    assert sections(page) == ["Prediction", "What the prediction rests on", "Largest coefficients",
-                              "Right and wrong"]  # fmt: skip
+    assert sections(page) == ["Prediction", "What the prediction rests on", "Right and wrong",
+                              "Largest coefficients"]  # fmt: skip
     text = predictor.tokenizer.encode("cabba").tolist()
     row = torch.tensor([[predictor.tokenizer.start, *text, predictor.tokenizer.end]])
     source = Inputs(row, torch.ones_like(row))
@@ -330,14 +359,14 @@ def test_a_linear_row_shows_what_each_gram_adds(make_predictor, held_out, view):
 
 def test_every_component_can_be_drawn(tmp_path, monkeypatch, make_predictor, view):
     monkeypatch.setattr("regard.look.prediction_page.MOST_BARS", 2)
-    words = {Facts, Table, Text}
+    words = {RecordList, Facts, Table, Text}
     for task in ("label", "labels", "value", "position-label"):
         page = view(make_predictor(task))
         assert {type(c) for c in page.components} - words <= set(DRAWINGS)
         assert page.render().count('data-kind="') == len(page.components)
     shown = [of(view(make_predictor()), kind)[0] for kind in (Logo, Scatter, Contributions)]
     shown += [of(view(make_predictor("value")), Scatter)[0]]
-    assert save(shown, tmp_path / "answers.svg").stat().st_size > 10_000
+    assert len(save_all(shown, tmp_path, "svg")) == len(shown)
 
 
 @pytest.fixture(scope="module")
@@ -372,8 +401,7 @@ def test_what_the_verb_does_not_know_is_said(look, run, tmp_path):
     alone = tmp_path / "alone"
     shutil.copytree(run, alone)
     shutil.rmtree(alone / "data")
-    recipe = (alone / "recipe.toml").read_text()
-    (alone / "recipe.toml").write_text(recipe.replace("letters.tsv", "gone.tsv"))
+    (alone / "recipe.toml").unlink()  # nor can they be made again
     done = look(alone)
     assert isinstance(done.exception, UserError) and "no text given, and" in str(done.exception)
     done = look(alone, "abc", "--out", tmp_path / "text.html")

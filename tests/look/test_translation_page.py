@@ -25,8 +25,9 @@ from regard.look.page import (
     Heatmap,
     ImageMaps,
     MaskMap,
+    Reading,
+    Ribbons,
     Sequences,
-    Surprise,
     Table,
 )
 from regard.look.translation_page import caption_page, covered_bits, cross_attention
@@ -115,7 +116,7 @@ def test_the_weights_are_the_softmax_of_the_models_own_products(translator):
     assert list(cross.tokens) == [*TARGET, "<E>"]  # what the rows say, not what they read
     assert cross.keys() == [*SOURCE, "<E>"]
     assert list(own.tokens) == own.keys() == ["<S>", *TARGET]
-    assert np.triu(own.array(), k=1).max() == 0 and len(of(page, MaskMap)) == 1
+    assert np.triu(own.array(), k=1).max() == 0 and not of(page, MaskMap)
     assert list(source.tokens) == source.keys() == [*SOURCE, "<E>"]
     assert np.triu(source.array(), k=1).max() > 0.01  # the encoder looks ahead
     for shown in (cross, own, source):
@@ -152,16 +153,17 @@ def test_bits_translations_and_tree_are_the_interpreters(translator):
     assert [text for text, _ in listed.samples] == [
         one.text + ("" if one.finished else " …") for one in several
     ]
-    assert [score for _, score in listed.samples] == pytest.approx([one.score for one in several])
+    bits = [one.score / math.log(2) for one in several]
+    assert [score for _, score in listed.samples] == pytest.approx(bits)
     (tree,) = of(page, BeamTree)
     nodes = {node["id"]: node for node in tree.nodes}
     assert [nodes[i]["token"] for i in tree.best_path()] == ["<S>", *several[0].tokens]
-    (bits,) = of(page, Surprise)
+    (bits,) = of(page, Reading)
     (scored,) = translator.score([(SOURCE, several[0].text)])
     count = len(several[0].tokens)
     assert list(bits.tokens) == several[0].tokens
     expected = [-x / math.log(2) for x in scored.log_probs[:count]]
-    assert bits.rows[0][1] == pytest.approx(expected, abs=1e-4)
+    assert bits.bits == pytest.approx(expected, abs=1e-4)
     (table,) = of(page, Table)
     assert [row[:2] for row in table.rows] == [
         ["source", SOURCE],
@@ -171,22 +173,23 @@ def test_bits_translations_and_tree_are_the_interpreters(translator):
 
 def test_a_target_given_is_looked_at_and_a_reference_stands_beside(translator):
     page = view(translator)
-    (table,), (bits,) = of(page, Table), of(page, Surprise)
+    (table,), (bits,) = of(page, Table), of(page, Reading)
     (scored,) = translator.score([(SOURCE, TARGET)])
     assert table.rows[1][:2] == ["the translation given", TARGET]
-    assert table.rows[1][2] == pytest.approx(np.mean(scored.log_probs), abs=1e-5)
-    assert bits.rows[0][1] == pytest.approx([-x / math.log(2) for x in scored.log_probs], abs=1e-4)
+    expected = [-x / math.log(2) for x in scored.log_probs]
+    assert table.rows[1][2] == pytest.approx(np.mean(expected), abs=1e-5)
+    assert bits.bits == pytest.approx(expected, abs=1e-4)
     ids = ids_of(translator, TARGET)
     pair = SourceTarget(ids_of(translator, SOURCE), reference=ids)
     page = translation_page.translation_page(translator, pair, title="a view", beams=2)
     assert of(page, Table)[0].rows[2][:2] == ["the reference", TARGET]
-    assert list(of(page, Surprise)[1].tokens) == [*TARGET, "<E>"]
+    assert list(of(page, Reading)[1].tokens) == [*TARGET, "<E>"]
 
 
 def test_a_long_pair_is_cut_and_few_rows_are_drawn(translator, monkeypatch):
     most = translator.model.config.max_len
     page = view(translator, "ab" * most, "cd" * most)
-    (bits,) = of(page, Surprise)
+    (bits,) = of(page, Reading)
     assert len(bits.tokens) == most - 1  # <S> and they fill it; there is no <E>
     monkeypatch.setattr(internals, "MOST_WEIGHTS", 4 * 5 * most)
     cross, own, source = of(view(translator, "ab" * most, "cd" * most), AttentionMaps)
@@ -198,16 +201,16 @@ def test_a_recurrence_with_attention_has_one_matrix(translator):
     maker = worded(AttentiveSeq2Seq)
     page = view(maker, "the red tree", "ein baum", alignment=HeadAlignment([[0.25]], 8))
     assert "on 25% of links as IBM model 1" in page.render()
-    matrix, state = of(page, Heatmap)
+    matrix, *states = of(page, Heatmap)
     assert list(matrix.rows) == [" ein", " baum", "<E>"]
     assert matrix.array().sum(1) == pytest.approx(np.ones(3), abs=1e-5)
     assert not of(page, AttentionMaps)
-    assert state.array().shape == (3, 12)  # what the decoder carries
+    assert states[0].array().shape == (12, 3)  # what the decoder carries
 
 
 def test_the_bottleneck_has_nothing_to_align(translator):
     page = view(worded(RecurrentSeq2Seq), "the red tree", "ein baum")
-    assert not of(page, AttentionMaps) and len(of(page, Heatmap)) == 1
+    assert not of(page, AttentionMaps) and of(page, Heatmap)
     assert "Alignment" not in page.render().split("<main>")[0]
 
 
@@ -248,6 +251,28 @@ def trained(tmp_path_factory):
     torch.set_num_threads(threads)
 
 
+def said_of_heads(stored):
+    """What a page says of the heads: their agreement counts where it beats the diagonal."""
+    if stored["agreement"] > stored["diagonal"]:
+        return f"layer 1, head {stored['head'] + 1} agrees most"
+    return f"linking words of the same position alone on {stored['diagonal']:.0%}"
+
+
+def test_no_head_is_called_aligned_that_the_diagonal_beats(translator):
+    alignment = HeadAlignment([[0.1, 0.2], [0.15, 0.05]], 400, diagonal=0.3)
+    page = view(translator, alignment=alignment)
+    matrix, *others = of(page, Heatmap)
+    (cross, *_), (ribbons,) = of(page, AttentionMaps), of(page, Ribbons)
+    assert matrix.array() == pytest.approx(cross.array()[-1].mean(0), abs=1e-6)
+    assert cross.chosen == (0, 0) and not any("IBM" in other.title for other in others)
+    assert list(ribbons.source) == [*SOURCE] and list(ribbons.target) == [*TARGET]
+    linked = matrix.array()[: len(TARGET), : len(SOURCE)]
+    assert np.asarray(ribbons.weights) == pytest.approx(linked)
+    html = page.render()
+    assert "agrees with IBM model 1 on 20% of links" in html
+    assert "linking words of the same position alone on 30%" in html
+
+
 def test_training_leaves_the_head_in_the_facts_and_the_page_takes_it(look, trained, tmp_path):
     stored = read_json(trained / METADATA)["alignment"]
     assert np.shape(stored["per_head"]) == (1, 2) and stored["links"] > 0
@@ -260,9 +285,9 @@ def test_training_leaves_the_head_in_the_facts_and_the_page_takes_it(look, train
     _, shard = opened.held_out()
     tokenizer = opened.tokenizer
     html = page.read_text()
-    assert f"run translates “{tokenizer.decode(shard.source.record(0)[1:-1])}”" in html
+    assert f"How run translates “{tokenizer.decode(shard.source.record(0)[1:-1])}”" in html
     assert "the reference" in html and "chrF, test" in html and "encoder layers" in html
-    assert f"layer 1, head {stored['head'] + 1} agrees most" in html
+    assert said_of_heads(stored) in html
 
 
 def test_an_older_run_is_judged_when_it_is_looked_at(look, trained, tmp_path, monkeypatch):
@@ -273,7 +298,7 @@ def test_an_older_run_is_judged_when_it_is_looked_at(look, trained, tmp_path, mo
         result = look(trained, "adfa", "--target", "afda", "--out", page)
         assert result.exit_code == 0, result.output
         assert "measuring it now" in result.stderr
-        assert f"layer 1, head {stored['alignment']['head'] + 1} agrees most" in page.read_text()
+        assert said_of_heads(stored["alignment"]) in page.read_text()
         for wrong in ({"per_head": [[0.5]] * 3, "links": 1}, "damaged"):
             write_json(trained / METADATA, stored | {"alignment": wrong})
             result = look(trained, "adfa", "--out", page)
@@ -309,7 +334,7 @@ def test_a_page_is_plain_json_and_leaves_the_model_as_it_was(translator):
     finally:
         model.eval()
     again = view(translator, target=None)
-    assert of(page, Surprise)[0].rows == of(again, Surprise)[0].rows
+    assert of(page, Reading)[0].bits == of(again, Reading)[0].bits
     for part in page.render().split('<script type="application/json">')[1:]:
         json.loads(part.split("</script>")[0], parse_constant=lambda name: pytest.fail(name))
 
@@ -319,7 +344,7 @@ def test_a_search_that_finds_nothing_still_makes_a_page(translator, monkeypatch)
     monkeypatch.setattr(translation_page, "search", lambda *_: nothing)
     page = view(translator, target=None)
     assert "The search found nothing" in page.render()
-    assert list(of(page, Surprise)) == []  # no token was said
+    assert list(of(page, Reading)) == []  # no token was said
 
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
@@ -372,9 +397,9 @@ def test_the_page_has_a_map_for_every_word(captioner, tmp_path):
     weights = cross_attention(trace)
     assert weights.shape == (2, 2, 4, 7) and (weights.sum(-1) - 1).abs().max() < 1e-5
     page = caption_page(captioner, pair, title="t", facts=[("model", "x")], beams=2)
-    first, second, heads, *_ = [c for c in page.components if isinstance(c, ImageMaps)]
-    assert list(first.names) == ["b", "a", "c", "<E>"] == list(second.columns)
+    second, first, heads, *_ = [c for c in page.components if isinstance(c, ImageMaps)]
+    assert list(first.names) == ["b", "a", "c", "<E>"] == list(second.over)
     assert np.allclose(first.array()[:, 0], weights.mean((0, 1))[:, 1:], atol=1e-6)
     assert heads.array().shape == (2 * 2 * 4, 1, 6)
     assert heads.names[5] == "a: layer 1, head 2"
-    assert save([first], tmp_path / "page.png").stat().st_size > 5_000
+    assert save(first, tmp_path / "page.png").stat().st_size > 5_000

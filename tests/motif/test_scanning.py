@@ -39,6 +39,8 @@ def test_occurrences_have_places_strands_and_letters(planted, motif_file):
     document = result.to_json()
     assert [one["hits"] for one in document["motifs"]] == [len(hits), 0]
     assert document["motifs"][1]["least_p_value"] > 1e-3
+    long, short = (one["expected"] for one in document["motifs"])
+    assert 0 < long <= 1e-3 * document["motifs"][0]["windows"] and short == 0
     assert len(document["hits"]) == len(hits)
 
 
@@ -46,7 +48,7 @@ def test_one_strand_and_another_background(planted, motif_file):
     given = {"p_value": 1e-3, "background": planted.background}
     both = scan_file(planted.file, motif_file, print, **given)
     one = scan_file(planted.file, motif_file, print, both_strands=False, **given)
-    assert str(planted.background) in one.background
+    assert planted.background.name in one.background
     assert {row["strand"] for row in both.rows()} == {"+", "-"}
     forward = [row for row in both.rows() if row["strand"] == "+"]
     assert {row["strand"] for row in one.rows()} == {"+"}

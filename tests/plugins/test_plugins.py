@@ -130,7 +130,7 @@ def test_a_logger_gets_the_metrics_of_training(names):
     trained = succeed(names, *train, *SIZES)
     lines = [line.split() for line in (names / "run" / "lines.txt").read_text().splitlines()]
     logged = {(int(step), name): float(value) for step, name, value in lines}
-    assert {step for step, name in logged if name == "train/nats_per_symbol"} == {1, 2, 3, 4}
+    assert {step for step, name in logged if name == "train/bits_per_symbol"} == {1, 2, 3, 4}
     final = trained["metrics"]["test"]["nats_per_symbol"]["value"]
     assert logged[4, "final/test_nats_per_symbol"] == pytest.approx(final)
 

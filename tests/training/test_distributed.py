@@ -310,7 +310,7 @@ def test_a_refusal_is_said_once_and_ends_all(group, tmp_path):
 def test_a_counting_model_is_counted_once_by_the_first(group, words, tmp_path):
     command = ["train", str(words), "--model", "bigram"]
     codes, said = group(2, regard.cli.main, [*command, "--out", str(tmp_path / "two")])
-    assert codes == [0, 0] and "nats per symbol" in said[0] and said[1] == ""
+    assert codes == [0, 0] and "bits per symbol" in said[0] and said[1] == ""
     assert regard.cli.run([*command, "--out", str(tmp_path / "one"), "--quiet"]) == 0
     one, two = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("one", "two"))
     assert one == two

@@ -51,7 +51,7 @@ def test_every_pass_is_logged_and_validated_and_the_best_is_kept(words, tmp_path
     best = min(valid, key=lambda line: line["value"])
     facts = json.loads((tmp_path / "run" / "regard.json").read_text())
     assert facts["best_step"] == best["step"] and facts["epochs"] == 6
-    assert facts["metrics"]["valid"]["nats_per_symbol"]["value"] == pytest.approx(
+    assert facts["metrics"]["valid"]["bits_per_symbol"]["value"] == pytest.approx(
         best["value"], abs=1e-6
     )
 

@@ -38,7 +38,7 @@ def trained(tmp_path_factory):
 def test_the_card_of_a_run_names_metrics_and_commands(trained):
     card = (trained.run / "README.md").read_text()
     assert card.startswith("# transformer, trained with regard\n")
-    assert "| nats per symbol |" in card and "perplexity" not in card
+    assert "| bits per symbol |" in card and "perplexity" not in card
     assert "`regard generate .`" in card and "and `regard verify .` use it" in card
 
 

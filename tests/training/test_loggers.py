@@ -58,11 +58,11 @@ def test_a_table_has_a_row_for_each_step_and_goes_on_with_the_run(words, tmp_pat
     trained = {e["step"]: e for e in events if e["event"] == "train"}
     for row in rows:
         event = trained[int(row["step"])]
-        for name, key in (("nats_per_symbol", "value"), ("learning_rate", "learning_rate")):
+        for name, key in (("bits_per_symbol", "value"), ("learning_rate", "learning_rate")):
             assert float(row[f"train/{name}"]) == pytest.approx(event[key], rel=1e-9)
     last = rows[-1]
-    final = result.splits["test"]["nats_per_symbol"].value
-    assert float(last["final/test_nats_per_symbol"]) == pytest.approx(final, rel=1e-9)
+    final = result.splits["test"]["bits_per_symbol"].value
+    assert float(last["final/test_bits_per_symbol"]) == pytest.approx(final, rel=1e-9)
     train_recipe(recipe, run, reporter=Interrupter(quiet=True))
     assert [int(row["step"]) for row in rows_of(run)] == [1, 2, 3]
     with open(run / "metrics.csv", "a") as file:
@@ -156,7 +156,7 @@ def test_a_run_that_is_resumed_has_the_same_name_elsewhere(name, words, tmp_path
     assert all(options.get("id", options.get("run_id")) == "run-7" for _, options in again)
     logged = module.of("log" if name == "wandb" else "log_metrics")
     rows = [values | options for (values,), options in logged]
-    trained = [row["step"] for row in rows if "train/nats_per_symbol" in row]
+    trained = [row["step"] for row in rows if "train/bits_per_symbol" in row]
     assert trained == [4, 5, 6, 7, 8]  # the first three were logged before
     assert rows[-1]["step"] == 8 and "final/test_nats_per_symbol" in rows[-1]
 
@@ -180,5 +180,5 @@ def test_tensorboard_hides_the_steps_that_are_logged_again(words, tmp_path, monk
     folders, purged, writers = zip(*made, strict=True)
     assert set(folders) == {str(run / "tensorboard")} and purged == (None, 4, 9)
     scalars = [(a[0], a[2]) for writer in writers for a, _ in writer.of("add_scalar")]
-    for name in ("train/gradient_norm", "train/nats_per_symbol"):
+    for name in ("train/gradient_norm", "train/bits_per_symbol"):
         assert [step for one, step in scalars if one == name] == list(range(1, 9))

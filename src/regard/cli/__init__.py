@@ -42,6 +42,7 @@ VERBS = {
     "look": "look",
     "verify": "verify",
     "lab": "lab",
+    "lecture": "lecture",
     "motif": "motif",
     "export": "export",
     "import": "import_",

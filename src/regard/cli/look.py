@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import Device, RunFolder
+
+if TYPE_CHECKING:
+    from regard.look.page import Page
+    from regard.tasks import LookRequest
 
 
 def command(
@@ -24,8 +29,10 @@ def command(
     ] = "",
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("look.html"),
     png: Annotated[
-        Path | None, typer.Option(help="Also write a figure (.png, .svg or .pdf).")
+        Path | None, typer.Option(help="Also write every figure as PNG into this folder.")
     ] = None,
+    svg: Annotated[Path | None, typer.Option(help="The same as SVG.")] = None,
+    pdf: Annotated[Path | None, typer.Option(help="The same as PDF.")] = None,
     beams: Annotated[
         int,
         typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
@@ -43,6 +50,8 @@ def command(
 
     Example: regard look runs/names isabella --out look.html
 
+    Figures for a paper: regard look runs/names isabella --pdf figures
+
     Translation: regard look runs/train "on May 2" --target "am 2. Mai"
 
     Labels: regard look runs/questions "who was Mozart ?" --target number
@@ -54,28 +63,50 @@ def command(
     Masked tokens: regard look runs/text-masked "the <mask> of the king"
     """
     from regard.cli.options import log
-    from regard.console import print_json
-    from regard.errors import UsageError, UserError
-    from regard.look.figures import FORMATS, save
-    from regard.registry import TASKS
-    from regard.run import Run
+    from regard.look.figures import check_folder
     from regard.tasks import LookRequest
 
-    if png is not None and png.suffix.lower() not in FORMATS:
-        raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
-    opened = Run.open(run)
+    for folder in filter(None, (png, svg, pdf)):
+        check_folder(folder)
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
-    page = TASKS[opened.description.task]().page(opened, request)
-    written = {}
-    for name, path in (("page", out), ("figure", png)):
+    files = _write(_page(run, request), {"html": out, "png": png, "svg": svg, "pdf": pdf})
+    _print(files, json)
+
+
+def _page(run: Path, request: LookRequest) -> Page:
+    """Return the page of a run, with warnings if it should not be trusted."""
+    from regard.look.run_warnings import run_warnings
+    from regard.registry import TASKS
+    from regard.run import Run
+
+    opened = Run.open(run)
+    page: Page = TASKS[opened.description.task]().page(opened, request)
+    page.warn(*run_warnings(opened))
+    return page
+
+
+def _print(files: Mapping[str, list[str]], as_json: bool) -> None:
+    from regard.console import print_json
+
+    if as_json:
+        print_json({"page": files["html"][0]} | {k: files[k] for k in files if k != "html"})
+    else:
+        print(*(path for paths in files.values() for path in paths), sep="\n")
+
+
+def _write(page: Page, paths: Mapping[str, Path | None]) -> dict[str, list[str]]:
+    """Write the page and folders of its figures; return the files by format."""
+    from regard.errors import UserError
+    from regard.look.figures import save_all
+
+    files = {}
+    for suffix, path in paths.items():
         if path is None:
             continue
         try:
-            done = page.write(path) if path is out else save(page.components, path)
+            html = suffix == "html"
+            written = [page.write(path)] if html else save_all(page.components, path, suffix)
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
-        written[name] = str(done)
-    if json:
-        print_json(written)
-    else:
-        print("\n".join(written.values()))
+        files[suffix] = [str(file) for file in written]
+    return files

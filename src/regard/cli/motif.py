@@ -10,7 +10,9 @@ import typer
 if TYPE_CHECKING:
     from regard.motif import MotifResult, ScanResult
 
-File = Annotated[Path, typer.Argument(help="Sequences: FASTA, or one a line.")]
+File = Annotated[
+    Path, typer.Argument(help="Sequences: FASTA, one a line, or - for standard input.")
+]
 Scan = Annotated[
     Path | None,
     typer.Option(help="Locate the motifs of this MEME, TRANSFAC or JASPAR file instead."),
@@ -78,7 +80,8 @@ def command(
     from regard.motif.discovery import parse_orders, parse_width
     from regard.motif.files import write_scan, write_search
 
-    folder = out or Path("runs") / f"{file.name.split('.')[0]}-{'scan' if scan else 'motif'}"
+    name = "standard-input" if str(file) == "-" else file.name.split(".")[0]
+    folder = out or Path("runs") / f"{name}-{'scan' if scan else 'motif'}"
     if scan is not None:
         if width or seed_motif or motifs != 1:
             raise UsageError("--scan locates known motifs: no --width, --motifs or --seed-motif")
@@ -120,8 +123,5 @@ def print_search(result: MotifResult, paths: list[Path]) -> None:
 
     title = f"{result.held_out:,} held-out sequences against {result.negatives}, 95% intervals"
     print_table(*result.text_table(), title=title)
-    for first, *_ in result.motifs:
-        if first.motif is not None:
-            word, share = first.motif.motif.consensus, first.motif.share
-            print(f"motif {first.number}: {word}, in {share:.0%} of the sequences")
+    print("\n".join(result.verdict))
     print(", ".join(map(str, paths)))

@@ -25,7 +25,8 @@ from regard.evaluation.language_modeling import TokenLosses, to_bits
 from regard.evaluation.predictions import Predictions
 from regard.notebook import html_table
 
-SYMBOL_LOSS = "nats_per_symbol"
+SYMBOL_LOSS = "bits_per_symbol"
+MISCALIBRATED = 0.1  # a difference of expected calibration errors that is worth a sentence
 SMALL = 0.01  # a relative difference below which a model is hardly better
 BASELINES = {  # models that any other should beat, and what they do
     "chance": "a random order",
@@ -78,6 +79,12 @@ class Row(Report):
         if math.isnan(value):
             return math.inf
         return value if self.estimates[self.ranked_by].lower_is_better else -value
+
+    @property
+    def calibration_error(self) -> float:
+        """The expected calibration error of its probabilities; NaN if it has none."""
+        estimate = self.quality.get("ece")
+        return math.nan if estimate is None else estimate.value
 
     @property
     def summary(self) -> str:
@@ -171,7 +178,7 @@ def _translation_cells(row: Row) -> dict[str, str]:
         if estimate.in_table
     }
     bits = replace(row.estimates["bits_per_symbol"].metric(), digits=3)
-    spread = row.format_spread(3, to_bits(1)) * (row.ranked_by == SYMBOL_LOSS)
+    spread = row.format_spread(3) * (row.ranked_by == SYMBOL_LOSS)
     cells["bits/symbol [95%]"] = f"{bits}{spread}"
     per_token = row.estimates["nats_per_token"].value
     cells["bits/token"] = f"{to_bits(per_token):.3f}" if math.isfinite(per_token) else "∞"
@@ -179,11 +186,8 @@ def _translation_cells(row: Row) -> dict[str, str]:
 
 
 def _language_cells(row: Row) -> dict[str, str]:
-    bits = row.estimates["bits_per_symbol"]
-    return {
-        f"{row.estimates[SYMBOL_LOSS].title} [95%]": f"{row.main_metric}{row.format_spread(4)}",
-        bits.title: f"{bits.value:.3f}" if math.isfinite(bits.value) else "∞",
-    }
+    title = row.estimates[SYMBOL_LOSS].title
+    return {f"{title} [95%]": f"{row.main_metric}{row.format_spread(4)}"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -248,7 +252,10 @@ class Comparison:
             **({"left_out": list(self.left_out)} if self.left_out else {}),
             "verdict": self.verdict,
             "scaling": {
-                model: [{"symbols": n, self.curve_metric: value} for n, value in curve]
+                model: [
+                    {"symbols": n, self.curve_metric: value if math.isfinite(value) else None}
+                    for n, value in curve
+                ]
                 for model, curve in self.curves.items()
             },
         }
@@ -318,11 +325,9 @@ def write_verdict(rows: Sequence[Row], curves: Mapping[str, Curve] | None = None
         return "Every model gives some of the data probability 0: none can be recommended."
     sentences = [_recommend(finite, len(rows))]
     sentences += _too_little_time(finite) or _judge_attention(finite)
-    sentences += _cheaper(finite) + _above_baseline(finite) + _by_loss(finite)
-    impossible = [row.model for row in rows if row.losses and row.losses.impossible]
-    if impossible:
-        verb = "gives" if len(impossible) == 1 else "give"
-        sentences.append(f"{_enumerate(impossible)} {verb} some of the data probability 0.")
+    sentences += _calibration(finite) + _cheaper(finite) + _above_baseline(finite)
+    sentences += _by_loss(finite)
+    sentences += [_infinite(row) for row in rows if row.losses and row.losses.impossible]
     return " ".join([*sentences, *_more_data(finite[0], (curves or {}).get(finite[0].model, ()))])
 
 
@@ -343,6 +348,29 @@ def _recommend(rows: Sequence[Row], total: int) -> str:
         f"{sentence} {cheapest.model}, {cheapest.main_metric}, is the cheapest of them: it takes "
         f"{cheapest.train_seconds:,.1f} s instead of {best.train_seconds:,.1f} s."
     )
+
+
+def _infinite(row: Row) -> str:
+    """Say why the loss of a row is infinite."""
+    assert row.losses is not None
+    count = row.losses.impossible
+    symbols = "one held-out symbol" if count == 1 else f"{count:,} held-out symbols"
+    return f"{row.model} gives {symbols} probability 0, so its loss is infinite."
+
+
+def _calibration(rows: Sequence[Row]) -> list[str]:
+    """Name a row that is tied with the best one and much better calibrated."""
+    tied = [row for row in rows if row.rank == 1 and math.isfinite(row.calibration_error)]
+    if rows[0] not in tied:
+        return []
+    best, calibrated = rows[0], min(tied, key=lambda row: row.calibration_error)
+    if best.calibration_error - calibrated.calibration_error < MISCALIBRATED:
+        return []
+    return [
+        f"The probabilities of {best.model} are badly calibrated (ECE "
+        f"{best.calibration_error:.2f}); use {calibrated.model} where they matter "
+        f"({calibrated.calibration_error:.2f})."
+    ]
 
 
 def _too_little_time(rows: Sequence[Row]) -> list[str]:
@@ -410,7 +438,7 @@ def _by_loss(rows: Sequence[Row]) -> list[str]:
     gap = other.estimates[SYMBOL_LOSS].minus(best.estimates[SYMBOL_LOSS])
     if other.rank == 1 or not gap.high < 0:
         return []
-    return [f"By the loss of the references {other.model} is better, {gap} nats per symbol."]
+    return [f"By the loss of the references {other.model} is better, {gap} bits per symbol."]
 
 
 def _more_data(best: Row, curve: Curve) -> list[str]:

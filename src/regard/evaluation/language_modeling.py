@@ -225,7 +225,7 @@ RECORDS_AT_ONCE = 1024  # of a file that is scored
 class TokenLosses(Report):
     """Nats and what was scored in each unit: a record, or a block of running text."""
 
-    ranking = ("nats_per_symbol",)
+    ranking = ("bits_per_symbol",)
 
     nats: Floats
     symbols: Floats
@@ -272,14 +272,14 @@ def to_perplexity(nats: float) -> float:
     return math.inf if math.isinf(nats) else math.exp(min(nats, 700.0))
 
 
+@register_metric("tokens", "bits_per_symbol", title="bits per symbol", lower_is_better=True)
+def bits_per_symbol(losses: TokenLosses) -> BootstrapEstimate:
+    return losses.per_symbol.convert(to_bits)
+
+
 @register_metric("tokens", "nats_per_symbol", title="nats per symbol", lower_is_better=True)
 def nats_per_symbol(losses: TokenLosses) -> BootstrapEstimate:
     return losses.per_symbol
-
-
-@register_metric("tokens", "bits_per_symbol", title="bits", lower_is_better=True)
-def bits_per_symbol(losses: TokenLosses) -> BootstrapEstimate:
-    return losses.per_symbol.convert(to_bits)
 
 
 @register_metric("tokens", "perplexity", title="perplexity", lower_is_better=True)

@@ -183,7 +183,7 @@ class Sentence:
 class TranslationReport(Report):
     """The loss of the reference translations, and how good a model's own translations are."""
 
-    ranking = ("bleu", "nats_per_symbol")
+    ranking = ("bleu", "bits_per_symbol")
 
     losses: TokenLosses
     quality: dict[str, BootstrapEstimate]
@@ -390,11 +390,13 @@ ROWS = 32  # of them at once
 @dataclass(frozen=True)
 class HeadAlignment:
     """The share of model 1's links on which each head agrees, (L, H), and the number of links.
-    Layers and heads count from 0.
+    Layers and heads count from 0. `diagonal` is the share of a baseline without any model, which
+    links a word to the source word at the same fraction of its sentence; 0 where not measured.
     """
 
     per_head: list[list[float]]
     links: int
+    diagonal: float = 0.0
 
     def __post_init__(self) -> None:
         if len({len(heads) for heads in self.per_head}) != 1 or not self.per_head[0]:
@@ -408,6 +410,12 @@ class HeadAlignment:
         layer, head = np.unravel_index(int(np.argmax(self.per_head)), np.shape(self.per_head))
         return int(layer), int(head)
 
+    @property
+    def beats_diagonal(self) -> bool:
+        """Whether the best head agrees on more links than the diagonal does."""
+        layer, head = self.best
+        return self.per_head[layer][head] > self.diagonal
+
     def to_json(self) -> dict[str, Any]:
         """Return what regard.json stores under `alignment`."""
         layer, head = self.best
@@ -418,6 +426,7 @@ class HeadAlignment:
             "agreement": shares[layer][head],
             "per_head": shares,
             "links": self.links,
+            "diagonal": round(self.diagonal, 4),
         }
 
     @classmethod
@@ -425,8 +434,8 @@ class HeadAlignment:
         """Read `to_json`; ValueError if it is malformed."""
         try:
             heads = [[float(share) for share in heads] for heads in stored["per_head"]]
-            return cls(heads, int(stored["links"]))
-        except (KeyError, TypeError) as error:
+            return cls(heads, int(stored["links"]), float(stored.get("diagonal", 0.0)))
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"alignment must hold per_head and links: {error}") from None
 
 
@@ -451,12 +460,29 @@ def measure_head_alignment(
         return None
     on_start()
     table, agreements, n_links = fit_model_1(model, train), torch.zeros(()), 0
+    on_diagonal = 0
     for batch in np.split(numbers, range(ROWS, len(numbers), ROWS)):
         weights = _cross_attention(model, pairs, batch)
         links = _link(table, pairs, batch)
-        agreements = agreements + count_agreements(weights, pad_records(pairs.source, batch), links)
+        sources, targets = pad_records(pairs.source, batch), pad_records(pairs, batch)
+        agreements = agreements + count_agreements(weights, sources, links)
+        on_diagonal += int(count_agreements(diagonal_weights(sources, targets), sources, links))
         n_links += int((links != NULL).sum())
-    return HeadAlignment((agreements.double() / n_links).tolist(), n_links) if n_links else None
+    if not n_links:
+        return None
+    shares = (agreements.double() / n_links).tolist()
+    return HeadAlignment(shares, n_links, on_diagonal / n_links)
+
+
+def diagonal_weights(sources: Tensor, targets: Tensor) -> Tensor:
+    """Return (1, B, 1, T, S): a head that links word t of T to the source word at the same fraction
+    of its sentence. Both sentences end with `<E>`, then IGNORE.
+    """
+    n_sources, n_targets = ((ids != IGNORE).sum(1) - 1 for ids in (sources, targets))  # (B,)
+    fractions = torch.arange(targets.size(1)) / (n_targets[:, None] - 1).clamp_min(1)  # (B, T)
+    positions = (fractions * (n_sources[:, None] - 1)).round().long()
+    positions = positions.clamp(0, sources.size(1) - 1)
+    return torch.nn.functional.one_hot(positions, sources.size(1)).float()[None, :, None]
 
 
 def fit_model_1(model: Seq2SeqModel, train: Shard) -> TranslationTable:

@@ -63,6 +63,8 @@ EXPERIMENTS = {
     "dimensions": Experiment(
         "how many numbers does a word's vector need?", "text, words with blanks between them"
     ),
+    "slides": Experiment("do the lectures' worked examples give the numbers on their slides?"),
+    "errata": Experiment("which statements of the lectures are loose or wrong, and by how much?"),
 }
 
 
@@ -114,7 +116,7 @@ class Gallery:
                 for verdict, name, *texts in (claim.row for claim in entry.result.claims):
                     rows.append([verdict, f"{entry.name}: {name}", *texts])
         failed = [i for i, row in enumerate(rows) if row[0] in (VERDICTS[False], "not tried")]
-        return Table(CLAIM_COLUMNS, rows, highlight=failed, title="All claims")
+        return Table(CLAIM_COLUMNS, rows, warn=failed, title="All claims")
 
     def table(self) -> Table:
         """Return the number of claims of each experiment by verdict, and its duration."""

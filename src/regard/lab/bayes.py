@@ -205,6 +205,7 @@ def bayes(options: Options) -> Result:
                 {f"after {n} draws": posterior.pdf(x) for n, posterior in posteriors.items()},
                 "Posterior of a coin as draws arrive",
                 ("probability of a success", "posterior density"),
+                ordered=True,
             ),
             simplex(plan.points, random),
             curves(

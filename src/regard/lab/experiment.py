@@ -30,7 +30,7 @@ from regard.data.batching import IGNORE, Batch
 from regard.data.shards import Shard
 from regard.data.text_files import TextFiles
 from regard.errors import UserError, missing_extra
-from regard.look.figures import save
+from regard.look.figures import save_all
 from regard.look.page import Component, Heatmap, Lines, Page, Table, Text
 from regard.models import find_config
 from regard.models.decoder import DecoderConfig
@@ -221,17 +221,16 @@ class Result:
 
     def claims_table(self) -> Table:
         failed = [i for i, claim in enumerate(self.claims) if claim.holds is False]
-        return Table(CLAIM_COLUMNS, [claim.row for claim in self.claims], highlight=failed)
+        return Table(CLAIM_COLUMNS, [claim.row for claim in self.claims], warn=failed)
 
     def page(self) -> Page:
         page = Page(self.title, summary(self.claims))
         page.section("Question")
         page.add(Text(unwrap(self.question)))
-        page.section("Figure", self.reading)
-        for figure, reading in zip_longest(self.figures, ("", *self.readings)):
+        readings = self.reading, *self.readings
+        for figure, reading in zip_longest(self.figures, readings):
+            page.section(getattr(figure, "title", "") or "Figure", reading or "")
             page.add(figure)
-            if reading:
-                page.add(Text(reading))
         page.section("Claims", "What is stated beforehand, and what was measured here.")
         page.add(self.claims_table())
         page.section("Measured")
@@ -240,14 +239,16 @@ class Result:
         return page
 
     def write(self, folder: Path, name: str, reporter: Reporter) -> list[Path]:
-        """Write NAME.html, NAME.svg and NAME.png; without matplotlib the page alone."""
+        """Write NAME.html, and each figure as SVG and PNG; without matplotlib the page alone."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             paths = [self.page().write(folder / f"{name}.html")]
             if find_spec("matplotlib") is None:
                 reporter.warn(f"no images: {missing_extra('matplotlib', 'plots')}")
                 return paths
-            return [*paths, *(save(self.figures, folder / f"{name}.{e}") for e in ("svg", "png"))]
+            for suffix in ("svg", "png"):
+                paths += save_all(self.figures, folder, suffix, prefix=name)
+            return paths
         except OSError as error:
             raise UserError(f"cannot write to {folder}: {error.strerror}") from None
 

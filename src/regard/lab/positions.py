@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -302,7 +302,7 @@ def loss_curves(plan: Plan, losses: Losses) -> Lines:
             name: ([m.interval.low for m in row], [m.interval.high for m in row])
             for name, row in means.items()
         }
-    return curves(
+    lines = curves(
         [math.sqrt(max(low, 1) * high) for low, high in pairwise(plan.ends)],
         {name: [mean.value for mean in row] for name, row in means.items()},
         "Trained short, tested long",
@@ -310,6 +310,7 @@ def loss_curves(plan: Plan, losses: Losses) -> Lines:
         log="x",
         bands=bands,
     )
+    return replace(lines, x_ticks=[max(end, 1) for end in plan.ends])  # of the stretches
 
 
 def similarity_curves() -> Lines:

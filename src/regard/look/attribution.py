@@ -45,8 +45,9 @@ from regard.look.internals import (
     register_view,
     stack_layers,
 )
-from regard.look.page import ImageMaps, Logo, Page, PointMaps, Table
+from regard.look.page import Component, ImageMaps, Logo, Page, PointMaps, Table
 from regard.look.page.charts import TokenMaps
+from regard.look.records import displayable
 from regard.models.motifs import DNA, PROTEIN, RNA, MotifAlphabet, PositionWeightMatrix
 from regard.models.supervised import NeuralSupervisedModel, SupervisedModel
 from regard.models.vision import VisionTransformer
@@ -263,18 +264,11 @@ class ImagePatches(ItemMaps):
             yield Inputs(batch, torch.ones(batch.shape[:2], dtype=torch.long, device=batch.device))
 
 
-def displayable(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return an image of 1 or 3 channels; others are averaged."""
-    if image.shape[2] in (1, 3):
-        return image
-    return np.repeat(image.mean(2, keepdims=True).astype(np.uint8), 1, axis=2)
-
-
 @register_item_maps(Points)
 class CloudPoints(ItemMaps):
     """The points of a point cloud, each of the token whose centre is nearest."""
 
-    token, removed = "token", "left out"
+    token, removed, side_by_side = "token", "left out", True
     evidence_note = (
         "Left out: how much the score of the prediction drops without a token; this runs the model "
         "itself. Gradient × input: what each token adds by the slope of the score, an "
@@ -351,31 +345,24 @@ def _add_attributions(
             (f"gradient × input, for {names[k]}", row)
             for k, row in zip(outputs, gradients, strict=True)
         ]
-    components = [
+    components: list[Component] = [
         item.draw(
-            values.double().numpy()[None, None],
-            [name],
-            title=name,
+            torch.stack([values for _, values in maps]).double().numpy()[:, None],
+            [name for name, _ in maps],
+            title=f"What each {item.token} is worth",
             unit=context.unit,
             scale="diverging",
         )
-        for name, values in maps
     ]
-    for row in [components] if item.side_by_side else [[one] for one in components]:
-        page.add(*row)
     activations = context.activations("*.attention.weights", "pooling.weights")
     pooled = item.pooling_shares(activations.pop("pooling.weights", torch.zeros(1, 1))[0])
     if activations:
         shares = rollout(stack_layers(activations), pooled).double().numpy()
-        page.add(
-            item.draw(
-                shares[None, None, 1:],
-                ["rollout"],
-                title="Attention rollout",
-                unit="share",
-                aside=shares[None, :1],
-            )
-        )
+        title, aside = "Attention rollout", shares[None, :1]
+        options = {"title": title, "unit": "share", "aside": aside}
+        components.append(item.draw(shares[None, None, 1:], ["rollout"], **options))
+    for row in [components] if item.side_by_side else [[one] for one in components]:
+        page.add(*row)
 
 
 def add_heads(page: Page, item: ItemMaps, weights: Tensor) -> None:
@@ -398,6 +385,8 @@ def add_heads(page: Page, item: ItemMaps, weights: Tensor) -> None:
             title=f"Attention of {layers} layers",
             across=heads,
             aside=maps[:, :, 0],
+            over=[f"head {j + 1}" for j in range(heads)],
+            down=[f"layer {i + 1}" for i in range(layers)],
         )
     )
 
@@ -405,7 +394,7 @@ def add_heads(page: Page, item: ItemMaps, weights: Tensor) -> None:
 def add_item_positions(page: Page, context: PredictionContext) -> None:
     """Draw the probability of each class at every token of the item."""
     names, item = context.outputs, maps_over(context.tokenizer, context.shard.record(0))
-    page.section("Prediction", item.positions_note)
+    page.section(item.positions_title, item.positions_note)
     page.add(
         item.draw(
             context.probabilities[1:].T[:, None],
@@ -466,20 +455,23 @@ def add_positions(page: Page, context: PredictionContext, model: VisionTransform
     page.section(
         "Positions",
         "The similarity of two position encodings: their cosine; for rotary positions, the mean "
-        "cosine of the rotation angles. Click a patch to see which others it resembles. "
+        "cosine of the rotation angles. There is a small map for every patch, where it is in the "
+        "image; choose one to see it large, its own patch outlined. "
         "Learned positions show whether the model discovered rows and columns by itself.",
     )
     rows, columns = model.config.grid
     page.add(
         ImageMaps(
-            pixels=np.full((rows, columns, 1), 255, np.uint8),
             grid=(rows, columns),
-            maps=similarities.double().numpy()[None],
-            names=["similarity"],
+            maps=similarities.double().numpy()[:, None],
+            names=[f"row {i + 1}, column {j + 1}" for i, j in np.ndindex(rows, columns)],
             title=f"Similarity of positions ({model.config.positions})",
             unit="cosine",
-            scale="diverging",
-            verb="resembles",
+            scale="sequential",
+            across=columns,
+            over=[f"column {j + 1}" for j in range(columns)],
+            down=[f"row {i + 1}" for i in range(rows)],
+            outlined=True,
         )
     )
 

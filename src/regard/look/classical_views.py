@@ -30,7 +30,6 @@ from regard.look.page import (
     Contributions,
     Facts,
     Heatmap,
-    Lines,
     Logo,
     Page,
     Table,
@@ -58,6 +57,8 @@ MOST_ROWS = 40  # of a table, and of a transition table of more symbols
 MOST_CONTEXTS = 15  # whose posteriors are listed
 MOST_STATES = 64
 MOST_EMITTED = 48  # symbols whose emissions are drawn
+LEAST_USED = 0.05  # probability of a state, somewhere in a text, from which on it is drawn
+LEAST_EMITTED = 0.1  # probability of a symbol in the name of a state
 DESCRIBED = 4  # symbols in the description of a state
 
 
@@ -69,7 +70,8 @@ def add_transitions(page: Page, trace: ForwardTrace, model: Bigram) -> None:
         "Transition table",
         "All this model knows is how often each symbol followed each other: the row is the "
         "previous symbol, the column the next one, P(next | previous) = n(previous, next) / "
-        "n(previous). A pair that never occurred has probability 0, and so has every text with it.",
+        "n(previous), here in thousandths, coloured by their logarithm. A pair that never occurred "
+        "has probability 0, and so has every text with it.",
     )
     facts = [
         ("transitions counted", int(model.counts.sum())),
@@ -80,9 +82,9 @@ def add_transitions(page: Page, trace: ForwardTrace, model: Bigram) -> None:
     page.add(Facts(facts))
     rows, columns, part = _shown_symbols(trace, model)
     if len(rows) and len(columns):
-        table = _next_probabilities(model, rows)[:, columns]
-        names = trace.names(rows), trace.names(columns)
-        page.add(Heatmap(table, *names, title=f"P(next | previous){part}", unit="probability"))
+        table = 1000 * _next_probabilities(model, rows)[:, columns]
+        names, title = (trace.names(rows), trace.names(columns)), f"P(next | previous){part}"
+        page.add(Heatmap(table, *names, title, scale="logarithmic", unit="of 1,000"))
     counts = dict(zip(model.codes.tolist(), model.counts.tolist(), strict=True))
     cells: list[list[object]] = []
     for previous, following in list(zip(trace.ids, trace.targets, strict=False))[:MOST_ROWS]:
@@ -130,20 +132,18 @@ def add_priors(page: Page, trace: ForwardTrace, model: DirichletNGram) -> None:
     prior = "a uniform distribution" if uniform else "the distribution of the next shorter context"
     note = (
         f"The prior of each context is centred on {prior}, with the weight of α symbols; counts "
-        "are added to it. A small α trusts the counts at once. The posterior is a distribution, so "
-        "every probability has a mean and an interval"
+        "are added to it. A small α trusts the counts at once. The posterior is a distribution "
+        "over probabilities: the tables show its mean with the interval that holds 95% of it, and "
+        "P, with which the model predicts."
     )
     if model.config.estimate == "map":
         note += (
-            "; P is the mode over all symbols at once, and may lie outside the interval of one of "
-            "them where counts are small"
+            " P is its mode, (n + α prior) / (n(context) + α). The prior also counts every symbol "
+            "once, which moves the mean and its interval, not the mode, towards equal "
+            "probabilities: in rare contexts P lies outside the interval of the mean."
         )
-    page.section("Priors and posteriors", f"{note}.")
+    page.section("Priors and posteriors", note)
     page.add(_concentrations(model))
-    if model.order > 1 and bool((model.alphas > 0).all()):
-        series = [("α", list(range(1, model.order + 1)), model.alphas.tolist())]
-        title = "Concentration of the prior, by order"
-        page.add(Lines(series, "symbols of the n-gram", "α", title, log_y=True))
     frequent = frequent_contexts(model.table, MOST_CONTEXTS)
     title = "The most frequent symbols"
     if model.order > 1:
@@ -198,11 +198,12 @@ def _posteriors(
             count = int(table.counts[child - table.vocab_size]) if child >= 0 else 0
             total = int(table.totals(table.counts)[node]) if node >= 0 else 0
         names = ["".join(_names(trace, last)) or "∅", *_names(trace, [symbol])]
-        interval = f"{low:.4f} to {high:.4f}"
-        rows.append([*names, count, total, p, a / (a + b), interval, _bits(p)])
-    columns = ["context", "next", "n(context, next)", "n(context)", "P", "posterior mean"]
-    align = ["left", "left", *["right"] * 6]
-    return Table([*columns, "95% interval", "bits"], rows, align=align, title=title)
+        mean = f"{a / (a + b):.4f} [{low:.4f}, {high:.4f}]"
+        rows.append([*names, count, total, mean, p, _bits(p)])
+    columns = ["context", "next", "n(context, next)", "n(context)", "posterior mean [95%]"]
+    columns.append("P, its mode" if model.config.estimate == "map" else "P")
+    align = ["left", "left", *["right"] * 5]
+    return Table([*columns, "bits"], rows, align=align, title=title)
 
 
 def frequent_contexts(table: NGrams, most: int) -> list[tuple[list[int], int]]:
@@ -311,29 +312,28 @@ def add_states(page: Page, trace: ForwardTrace, model: HiddenMarkov) -> None:
     """Draw the most probable path through the states, their posterior, and their parameters."""
     page.section(
         "Hidden states",
-        "Each token is emitted by a hidden state. The path is the one sequence of states that "
-        "makes the text most probable (Viterbi 1967). The map below sums over all paths: a row is "
-        "the distribution of the state, given the tokens before and after. No state emits <S>.",
+        "Each token is emitted by a hidden state, numbered below it. The path is the one sequence "
+        "of states that makes the text most probable (Viterbi 1967). The map sums over all paths: "
+        "a column is the distribution of the state, given the tokens before and after; the path is "
+        "outlined. States are named by what they emit. No state emits <S>.",
     )
     ids = [*trace.ids[:1], *trace.targets]
     path = model.viterbi(torch.tensor([ids]))[0].tolist()
     notes = {_state_name(i): _describe_state(trace, model, i) for i in set(path) if i >= 0}
     tags = [None if i < 0 else _state_name(i) for i in path]
     page.add(Tagged(trace.names(ids), tags, notes=notes, title="The most probable path"))
-    page.add(_state_posterior(trace, trace.activations("states")["states"][0]))
+    page.add(_state_posterior(trace, model, trace.activations("states")["states"][0], path))
     order = "Paths only move on to states of higher numbers."
     if model.config.topology == "ergodic":
         order = "States are sorted by their most probable symbol."
     page.section(
         "States",
-        "What the model has learned: the probability of each state after each, and of each symbol "
-        f"in each state. {order}",
+        "What the model has learned: the probability of each symbol in each state, and of each "
+        f"state after each; states by their number. {order}",
     )
     states = _shown_states(model)
-    names = [_state_name(i) for i in states.tolist()]
+    names = [str(i + 1) for i in states.tolist()]
     part = f", {len(states)} of {model.config.n_states}" if len(states) < len(model.initial) else ""
-    moves = model.transition[states][:, states].numpy()
-    page.add(Heatmap(moves, names, names, title=f"P(next state | state){part}", unit="probability"))
     emitted = model.emission[:, states]  # (V, K)
     largest = emitted.amax(1)
     largest[list(trace.banned)] = 0
@@ -341,17 +341,38 @@ def add_states(page: Page, trace: ForwardTrace, model: HiddenMarkov) -> None:
     rows = rows[largest[rows] > 0]
     labels, title = trace.names(rows.tolist()), f"P(symbol | state){part}"
     page.add(Heatmap(emitted[rows].numpy(), labels, names, title=title, unit="probability"))
+    moves = model.transition[states][:, states].numpy()
+    page.add(Heatmap(moves, names, names, title=f"P(next state | state){part}", unit="probability"))
 
 
-def _state_posterior(trace: ForwardTrace, posterior: Tensor) -> Heatmap:
-    """Draw the most probable states of probabilities (T, K)."""
-    visits = posterior.sum(dim=0)  # (K,)
-    states = visits.argsort(descending=True)[:MOST_STATES].sort().values
-    share = float(visits[states].sum() / visits.sum().clamp_min(1e-30))
-    part = f", the {len(states)} most visited ({share:.0%})" if share < 1 - 1e-6 else ""
-    names = [_state_name(i) for i in states.tolist()]
-    values, title = posterior[:, states].numpy(), f"P(state | text){part}"
-    return Heatmap(values, trace.tokens, names, title=title, unit="probability")
+def _state_posterior(
+    trace: ForwardTrace, model: HiddenMarkov, posterior: Tensor, path: Sequence[int]
+) -> Heatmap:
+    """Draw the states that a text uses, of probabilities (T, K), in the order of their use: tokens
+    across, with the path outlined.
+    """
+    largest = posterior.amax(dim=0)  # (K,)
+    used = [i for i in largest.argsort(descending=True).tolist() if largest[i] >= LEAST_USED]
+    used = used[:MOST_STATES] or [int(largest.argmax())]
+    places = torch.arange(len(posterior), dtype=posterior.dtype)
+    centres = (posterior.T @ places) / posterior.sum(0).clamp_min(1e-30)  # (K,)
+    states = sorted(used, key=lambda i: float(centres[i]))
+    rest = len(largest) - len(states)
+    part = f"; {rest:,} other states are below {LEAST_USED:.0%} everywhere" if rest else ""
+    names = [f"{i + 1} {_emitted(trace, model, i)}" for i in states]
+    values, title = posterior[:, states].T.numpy(), f"P(state | text){part}"
+    marks = [(states.index(i), t) for t, i in enumerate(path[: len(posterior)]) if i in set(states)]
+    columns = trace.tokens
+    return Heatmap(
+        values.clip(0, 1), names, columns, title, scale="weights", unit="probability", marks=marks
+    )
+
+
+def _emitted(trace: ForwardTrace, model: HiddenMarkov, state: int) -> str:
+    """Return the most probable symbols of a state, falling."""
+    p, symbols = model.emission[:, state].topk(min(DESCRIBED, model.vocab_size))
+    frequent = [i for i, q in zip(symbols.tolist(), p.tolist(), strict=True) if q >= LEAST_EMITTED]
+    return " ".join(_names(trace, frequent or symbols.tolist()[:1]))
 
 
 def _shown_states(model: HiddenMarkov) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from regard.evaluation.comparison import Comparison
+from regard.evaluation.comparison import Comparison, Row
 from regard.evaluation.translation import load_translations
 from regard.look.page import Lines, Page, Sequences, Surprise, Table, Text
 from regard.look.prediction_page import add_errors, plot_metric
@@ -13,20 +13,21 @@ from regard.registry import TASKS
 from regard.run import Run
 
 MOST_SENTENCES = 8  # whose translations are shown
-BARS = {  # metrics drawn where rows have them
-    "bleu": "BLEU: more is better",
-    "chrf": "chrF: more is better",
-    "bits_per_symbol": "Bits per symbol: less is better",
-    "accuracy": "Accuracy: more is better",
-    "auroc": "AUROC: more is better",
-    "auroc_mean": "Mean AUROC of the labels: more is better",
-    "mcc": "MCC, the correlation of prediction and truth: more is better",
-    "rmse": "RMSE: less is better",
-    "mse_standardized": "Standardized MSE: less is better",
-    "rmse_standardized_mean": "Mean standardized RMSE of the targets: less is better",
-    "spearman": "Spearman's correlation: more is better",
-    "spearman_mean": "Mean of Spearman's correlations of the targets: more is better",
+CHARTS = {  # metrics drawn where rows have them: the title, and the unit
+    "bleu": ("BLEU", ""),
+    "chrf": ("chrF", ""),
+    "bits_per_symbol": ("Bits per symbol", "bits per symbol"),
+    "accuracy": ("Accuracy", ""),
+    "auroc": ("AUROC", ""),
+    "auroc_mean": ("Mean AUROC of the labels", ""),
+    "mcc": ("MCC, the correlation of prediction and truth", ""),
+    "rmse": ("RMSE", ""),
+    "mse_standardized": ("Standardized MSE", ""),
+    "rmse_standardized_mean": ("Mean standardized RMSE of the targets", ""),
+    "spearman": ("Spearman's correlation", ""),
+    "spearman_mean": ("Mean of Spearman's correlations of the targets", ""),
 }
+LEAST_SECONDS = 0.01  # of training, on the axis of cost: it is logarithmic
 
 Strip = tuple[list[str], list[tuple[str, list[float]]]]  # tokens, and the bits of each by model
 
@@ -40,8 +41,11 @@ def comparison_page(
 ) -> Page:
     """Return the page of a comparison, with the surprise of a text and samples if given."""
     best = comparison.rows[0]
-    page = Page(title, f"{len(comparison.rows)} models · best {best.model} · {best.summary}")
+    page = Page(title, f"{len(comparison.rows)} models on {comparison.data_description}")
+    page.section("The verdict")
+    page.add(Text(f"{comparison.verdict} {comparison.left_out_note}".strip()))
     _add_table(page, comparison)
+    _add_charts(page, comparison)
     TASKS[comparison.task]().add_to_comparison(page, comparison)
     _add_learning(page, comparison)
     if comparison.sentences:
@@ -64,7 +68,7 @@ def comparison_page(
 
 
 def _add_table(page: Page, comparison: Comparison) -> None:
-    """Add the verdict, the table and its metrics as bars."""
+    """Add the table: quality, size and speed, and each of several targets."""
     data = "the same data" + " in each fold" * bool(comparison.folds)
     page.section(
         "The table",
@@ -73,7 +77,6 @@ def _add_table(page: Page, comparison: Comparison) -> None:
         "Intervals are 95%, by the bootstrap. A rank is one more than the number of models that "
         "are significantly better in a paired comparison.",
     )
-    page.add(Text(f"{comparison.verdict} {comparison.left_out_note}".strip()))
     columns, lines = comparison.table()
     winners = [i for i, row in enumerate(comparison.rows) if row.rank == 1]
     # Tables of many metrics are too wide: parameters, times and memory become a second one.
@@ -98,14 +101,41 @@ def _add_table(page: Page, comparison: Comparison) -> None:
     if comparison.signatures:
         signatures = "; ".join(f"{name} {text}" for name, text in comparison.signatures.items())
         page.add(Text(f"How translations were scored (sacrebleu): {signatures}."))
+
+
+def _add_charts(page: Page, comparison: Comparison) -> None:
+    """Draw each metric with its intervals, and the one that ranks against the cost of training."""
     best = {row.model for row in comparison.rows if row.rank == 1}
-    for name, title in BARS.items():
-        estimates = {row.model: row.estimates.get(name) for row in comparison.rows}
-        finite = {key: x for key, x in estimates.items() if x and math.isfinite(x.value)}
-        if finite:
-            unit = "bits" if name == "bits_per_symbol" else ""
-            highlight = [i for i, model in enumerate(finite) if model in best]
-            page.add(plot_metric(finite, title=title, unit=unit, highlight=highlight))
+    for name, (title, unit) in CHARTS.items():
+        rows = {row.model: row.estimates[name] for row in comparison.rows if name in row.estimates}
+        rows = {model: x for model, x in rows.items() if not math.isnan(x.value)}
+        if any(math.isfinite(x.value) for x in rows.values()):
+            highlight = [i for i, model in enumerate(rows) if model in best]
+            better = "less" if next(iter(rows.values())).lower_is_better else "more"
+            options = {"title": title, "unit": unit or title.split(",")[0], "better": better}
+            page.add(plot_metric(rows, highlight=highlight, **options))
+    finite = [row for row in comparison.rows if math.isfinite(row.main_metric.value)]
+    if len(finite) > 1:
+        page.add(plot_cost(finite))
+
+
+def plot_cost(rows: Sequence[Row]) -> Lines:
+    """Draw the metric that ranks rows against the seconds that training took, a point each."""
+    title = rows[0].estimates[rows[0].ranked_by].title
+    points, bands = [], {}
+    for row in rows:
+        metric = row.main_metric
+        points.append((row.model, [max(row.train_seconds, LEAST_SECONDS)], [metric.value]))
+        bands[row.model] = ([metric.low], [metric.high])
+    return Lines(
+        points,
+        "seconds of training",
+        title,
+        "Quality and cost",
+        log_x=True,
+        bands=bands,
+        dots=[row.model for row in rows],
+    )
 
 
 def _add_learning(page: Page, comparison: Comparison) -> None:
@@ -119,7 +149,7 @@ def _add_learning(page: Page, comparison: Comparison) -> None:
             metric = points[0].metric.replace("_", " ")
     if not series and not comparison.curves:
         return
-    page.section("Learning", f"The {metric} on the validation split during training.")
+    page.section("Learning", f"{metric.capitalize()} on the validation split during training.")
     if series:
         page.add(Lines(series, x_label="seconds", y_label=metric, title="During training"))
     if comparison.curves:

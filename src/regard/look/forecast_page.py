@@ -24,9 +24,10 @@ from regard.evaluation.forecasting import (
 )
 from regard.layers.attention import Tap
 from regard.look.internals import register_view, run_facts
-from regard.look.page import AttentionMaps, Bars, Facts, Lines, Page, Table, Text
-from regard.look.page.document import Component
+from regard.look.page import Answer, AttentionMaps, Facts, Lines, Page, Table, Text
+from regard.look.page.document import Component, summary
 from regard.look.prediction_page import register_error_plots
+from regard.look.records import signed
 from regard.models.patch_forecaster import PatchForecaster
 from regard.pipelines.forecaster import Forecaster, SeriesForecast
 from regard.tokenizers.series import autocorrelation
@@ -66,9 +67,8 @@ def forecast_page(forecaster: Forecaster, request: Any) -> Page:
     """Return the page about a file's future, or about the last window of the reported split."""
     run = forecaster.run
     assert run is not None
-    page = Page.about(
-        f"{run.name} forecasts", run_facts(run, forecaster.model, forecaster.tokenizer)
-    )
+    facts = run_facts(run, forecaster.model, forecaster.tokenizer)
+    page = Page(f"{run.name} forecasts", summary(facts))
     columns = forecaster.tokenizer.columns[: forecaster.tokenizer.n_channels]
     target = columns.index(request.target) if request.target in columns else 0
     if request.text:
@@ -84,6 +84,7 @@ def forecast_page(forecaster: Forecaster, request: Any) -> Page:
     if not request.text:
         _add_worst(page, forecaster)
     _add_season(page, forecaster)
+    page.add_facts(facts)
     return page
 
 
@@ -97,6 +98,7 @@ def _add_file(page: Page, forecaster: Forecaster, file: Path, target: int) -> Fo
         f"The {encoder.horizon} steps after the end of {file.name}. The band holds 80% of such "
         "forecasts, by the errors of the run's held-out windows.",
     )
+    page.add(answer_forecast(forecast, target))
     past, future, end = forecaster.last_window(series)
     history = series.values[max(0, end - HISTORY * encoder.horizon) : end]
     for c in _shown(target, len(forecast.columns)):
@@ -114,11 +116,41 @@ def _add_window(page: Page, forecaster: Forecaster, target: int) -> ForecastCont
         f"The last window of the {name} split, which the model was not trained on. The band holds "
         "80% of such forecasts, by the errors that were known before.",
     )
+    page.add(answer_forecast(forecast, target, truth[:, target]))
     for c in _shown(target, len(forecast.columns)):
         page.add(_chart(history[:, c], truth[:, c], forecast, c))
     values, lookback = window.read()[0], window.lookback
     future = values[lookback:, forecaster.tokenizer.n_channels :]
     return ForecastContext(forecaster, values[:lookback], future, target)
+
+
+def answer_forecast(
+    forecast: SeriesForecast, target: int, truth: NDArray[Any] | None = None
+) -> Answer:
+    """Return the forecast of the next step in words and, where the truth is known, how far the
+    forecast is off.
+    """
+    name, point = forecast.columns[target], forecast.point[:, target]
+    low, high = forecast.fan[:, target, 0], forecast.fan[:, target, -1]
+    steps = len(point)
+    notes = [
+        f"Over all {steps:,} steps the forecast is {signed(point.mean())} on average, from "
+        f"{signed(point.min())} to {signed(point.max())}."
+    ]
+    came = np.isfinite(truth) if truth is not None else np.zeros(steps, bool)
+    if truth is not None and came.any():
+        error = signed(np.abs(point - truth)[came].mean())
+        inside = int(((low <= truth) & (truth <= high))[came].sum())
+        notes.append(
+            f"It is off by {error} on average; {inside:,} of the {int(came.sum()):,} known steps "
+            f"({inside / came.sum():.1%}) lie in the 80% interval."
+        )
+    return Answer(
+        headline=signed(point[0]),
+        label=f"forecast of {name}, the next step",
+        detail=f"80% interval {signed(low[0])} to {signed(high[0])}",
+        notes=notes,
+    )
 
 
 def describe_window(
@@ -181,8 +213,15 @@ def _add_occlusion(page: Page, context: ForecastContext) -> None:
         "What the forecast rests on",
         "How far the forecast moves, on average over its steps, if a piece of the past is missing.",
     )
-    labels = [f"{piece[0] - lookback + 1} to {piece[-1] - lookback + 1}" for piece in pieces]
-    page.add(Bars(labels, change.tolist(), title=f"{name}: change by missing steps", unit=name))
+    middles = [float(piece.mean()) - lookback + 1 for piece in pieces]
+    page.add(
+        Lines(
+            [("change of the forecast", middles, change.tolist())],
+            x_label=f"missing steps, {len(pieces[0]):,} at once; 0 is the last known one",
+            y_label=f"mean change, {name}",
+            title=f"{name}: how far the forecast moves without a piece of the past",
+        )
+    )
 
 
 @register_view(PatchForecaster)
@@ -231,7 +270,9 @@ def plot_steps(result: ForecastResult) -> list[Lines]:
 
 
 @register_error_plots(ForecastResult, "Errors grow with the horizon.")
-def plot_forecasts(predictions: Any, targets: Any, report: ForecastResult) -> list[list[Component]]:
+def plot_forecasts(
+    predictions: Any, targets: Any, report: ForecastResult, records: Any
+) -> list[list[Component]]:
     return [[*plot_steps(report)]]
 
 
@@ -247,10 +288,20 @@ def _add_worst(page: Page, forecaster: Forecaster) -> None:
     error = result.sums[:, 1] / np.maximum(result.sums[:, 0], 1)
     order = _apart(np.argsort(-error), windows.horizon)[:WORST]
     page.section("The worst windows", f"Of the {name} split, each a horizon apart from the others.")
-    rows = [[str(i), f"{error[i]:.4f}"] for i in order]
-    page.add(Table(["window", "MSE, standardized"], rows))
+    page.add(_table_of_worst(order, error, forecaster))
     forecast, history, truth = describe_window(forecaster, windows.take(np.array([order[0]])))
     page.add(_chart(history[:, 0], truth[:, 0], forecast, 0))
+
+
+def _table_of_worst(order: list[int], error: NDArray[Any], forecaster: Forecaster) -> Table:
+    """List windows with their errors; of one target, in its unit too."""
+    encoder = forecaster.tokenizer
+    errors = {i: float(np.sqrt(error[i])) for i in order}
+    if encoder.n_channels > 1:
+        return Table(["window", "RMSE, standardized"], [[f"{i:,}", x] for i, x in errors.items()])
+    unit = float(encoder.deviation[0])
+    rows = [[f"{i:,}", x, signed(x * unit)] for i, x in errors.items()]
+    return Table(["window", "RMSE, standardized", f"RMSE, {encoder.columns[0]}"], rows)
 
 
 def _apart(order: NDArray[np.int64], distance: int) -> list[int]:

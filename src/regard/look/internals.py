@@ -35,11 +35,11 @@ from regard.evaluation.regression import RegressionReport
 from regard.evaluation.translation import HeadAlignment, measure_head_alignment
 from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
-from regard.look.page import AttentionMaps, Heatmap, Lines, MaskMap, Page
+from regard.look.page import AttentionMaps, Choices, Component, Heatmap, MaskMap, Page
+from regard.look.records import Records
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import ConditionedDecoder
 from regard.models.language_model import Constrain, LanguageModel
-from regard.models.recurrent import ConditionedRecurrent, RecurrentModel
 from regard.models.seq2seq import ConditionedLM, Seq2SeqModel
 from regard.models.supervised import SupervisedModel
 from regard.pipelines import Pipeline
@@ -48,6 +48,7 @@ from regard.run import METADATA, Run
 from regard.tokenizers import Tokenizer
 
 Facts = list[tuple[str, object]]
+Expected = list[tuple[str, float]]  # tokens and their probabilities, falling
 TARGET_METRICS = (MultilabelReport.target_metric, RegressionReport.target_metric)
 SHAPE = (
     ("n_encoder_layers", "encoder layers"),
@@ -123,9 +124,10 @@ def require_held_out(pipeline: Pipeline, what: str) -> tuple[str, Shard]:
 
 
 def quote(text: str) -> str:
-    """Return the beginning of a text in quotation marks."""
+    """Return the beginning of a text in quotation marks; of a sequence without spaces, less."""
     text = " ".join(text.split())
-    return f"“{text[:40]}{'…' if len(text) > 40 else ''}”"
+    most = 40 if " " in text else 24
+    return f"“{text[:most]}{'…' if len(text) > most else ''}”"
 
 
 def log_unknown(ids: Sequence[int], tokenizer: Tokenizer, log: Callable[[str], None]) -> None:
@@ -263,6 +265,11 @@ class PredictionContext:
         return self.item if isinstance(self.item, str) else ""
 
     @cached_property
+    def records(self) -> Records | None:
+        """The sample as records that a page shows."""
+        return Records(self.predictor, *self.sample) if self.sample else None
+
+    @cached_property
     def shard(self) -> Shard:
         """The item, in all its views."""
         return self.predictor.shard([self.item])
@@ -283,8 +290,31 @@ class PredictionContext:
 
     @property
     def tokens(self) -> list[str]:
-        """The tokens the model reads, as displayed."""
-        return [self.tokenizer.text(i) for i in self.source.ids[0].tolist()]
+        """The tokens the model reads, as displayed; unknown words as they are in the text."""
+        ids = self.source.ids[0].tolist()
+        tokens, unknown = [self.tokenizer.text(i) for i in ids], self.tokenizer.unk
+        before, _ = self.tokenizer.markers
+        for start, end, first in self.tokenizer.word_spans(self.text) or ():
+            if first + before < len(ids) and ids[first + before] == unknown:
+                tokens[first + before] = f"⟨{self.text[start:end]}⟩"
+        return tokens
+
+    @property
+    def reading_notes(self) -> list[str]:
+        """What the model reads of the text: how many tokens, and what it does not know."""
+        limit = self.predictor.context
+        if not self.text or limit is None:
+            return []
+        count = len(self.tokenizer.content(self.shard.record(0)))
+        most = limit.tokens
+        notes = [f"{count:,} tokens; the model reads up to {most:,}."]
+        if count > most:
+            notes = [f"Only the first {most:,} of {count:,} tokens are read."]
+        unknown = [token for token in self.tokens if token[:1] == "⟨" and token[-1:] == "⟩"]
+        if unknown:
+            words = ", ".join(dict.fromkeys(token[1:-1] for token in unknown))
+            notes.append(f"Not in the vocabulary, in ⟨brackets⟩: {words}.")
+        return notes
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
@@ -361,7 +391,7 @@ class ForwardTrace:
         """Return how each of these tokens is displayed."""
         return [self.tokenizer.text(int(i)) for i in ids]
 
-    def _tensor(self, ids: Sequence[int]) -> Tensor:
+    def tensor(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor([list(ids)], dtype=torch.int64, device=device_of(self.model))  # (1, T)
 
     @property
@@ -377,19 +407,42 @@ class ForwardTrace:
         targets = self.targets
         bits = np.zeros(0)
         if targets:
-            inputs = self._tensor(self.ids[: len(targets)])
+            inputs = self.tensor(self.ids[: len(targets)])
             with evaluating(self.model):
-                nats = self.model.score(inputs, self._tensor(targets), constrain=self.constrain)
+                nats = self.model.score(inputs, self.tensor(targets), constrain=self.constrain)
             bits = nats[0].double().cpu().numpy() / -math.log(2) + 0.0  # no -0
         if self.ids[0] != self.tokenizer.start:
             return [self.ids[0], *targets], np.concatenate([[math.nan], bits])
         return targets, bits
 
+    def expected(self, most: int) -> tuple[list[Expected], list[int]]:
+        """Return the `most` probable (token, probability) pairs at every position of `surprise` and
+        of what follows the text if that is unknown; and the rank of every token, from 1.
+
+        Nothing is expected in place of a first token that is predicted from nothing; its rank is 0.
+        """
+        with evaluating(self.model):
+            ids = self.tensor(self.ids)
+            logits = self.model.logits(ids)[0].float()  # (T, V)
+            if self.constrain is not None:
+                logits = self.constrain(logits, ids[0])
+            p, tokens = logits.softmax(-1).topk(min(most, logits.size(-1)))
+            targets = self.targets
+            scores = logits[torch.arange(len(targets)), targets]
+            ranks = (1 + (logits[: len(targets)] > scores[:, None]).sum(-1)).tolist()
+        rows = [
+            [(name, q) for name, q in zip(self.names(row), probabilities, strict=True) if q > 0]
+            for row, probabilities in zip(tokens.tolist(), p.tolist(), strict=True)
+        ]
+        if self.ids[0] != self.tokenizer.start:
+            return [[], *rows], [0, *ranks]
+        return rows, ranks
+
     def next_logits(self) -> NDArray[np.float64]:
         """Return (V,) logits of the next token; −∞ for what is banned or forbidden."""
         with evaluating(self.model):
             state = self.model.init_state(1, len(self.ids))
-            ids = self._tensor(self.ids)
+            ids = self.tensor(self.ids)
             logits = self.model.step(ids, None, state).float()  # (1, V)
             if self.banned:
                 logits[:, list(self.banned)] = -math.inf
@@ -403,7 +456,7 @@ class ForwardTrace:
         The models are causal: an activation does not depend on later tokens.
         """
         tap = Tap(patterns)
-        ids = self._tensor(self.ids[:first])
+        ids = self.tensor(self.ids[:first])
         with evaluating(self.model):
             self._read(ids, tap)
         return {name: value.float().cpu() for name, value in tap.activations.items()}
@@ -428,7 +481,13 @@ class ForwardTrace:
 
     def samples(self, count: int, most: int, seed: int = 0) -> list[Generated]:
         """Sample continuations of the prompt at temperature 1, of at most `most` tokens."""
-        prompts = [self.prompt] * count
+        return self.continuations(self.prompt, count, most, seed)
+
+    def continuations(
+        self, prompt: Sequence[int], count: int, most: int, seed: int = 0
+    ) -> list[Generated]:
+        """Sample continuations of any prompt."""
+        prompts = [list(prompt)] * count
         return [one for (one,) in self._generate(prompts, Sample(seed=seed), max_new=most)]
 
     def _generate(
@@ -454,7 +513,7 @@ class ForwardTrace:
 class PairTrace(ForwardTrace):
     """What a seq2seq model computes for `source` (ids ending in `<E>`, or patches) and a target,
     `ids`. Activations include those of the encoder. `output` is what a target is: a translation or
-    a caption.
+    a caption; `head`, the layer and the head of the cross-attention that aligns, if one does.
     """
 
     model: ConditionedLM
@@ -462,6 +521,7 @@ class PairTrace(ForwardTrace):
     source_tokenizer: Tokenizer = field(kw_only=True)
     translator: Seq2SeqModel = field(kw_only=True)
     output: str = field(default="translation", kw_only=True)
+    head: tuple[int, int] | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(
@@ -501,16 +561,17 @@ def as_inputs(ids: Sequence[int] | NDArray[Any], device: torch.device) -> Inputs
 MOST_WEIGHTS = 1 << 23  # attention weights on one page: 8 MB at one byte each
 SCORES = {"scaled_dot": "q · k / √d", "dot": "q · k"}  # as formulas; others are "score"
 MOST_SCORED = 24  # tokens up to which the scores are drawn too
-MOST_MASKED = 16  # positions of the mask that are drawn
+MOST_MASKED = 16  # positions of a windowed mask that are drawn
 MOST_DISTANCES = 64  # of filters that are drawn
-MOST_UNITS = 64  # of a recurrent state
 
 
 View = Callable[[Page, Any, Any], None]  # adds sections about (a trace or context, its model)
 ViewT = TypeVar("ViewT", bound=View)
 VIEW_MODULES = (
     "classical_views",
+    "network_views",
     "prediction_page",
+    "molecules",
     "forecast_page",
     "retrieval_page",
     "series_page",
@@ -560,32 +621,44 @@ def _add_views(page: Page, subject: Any, views: Mapping[type, View]) -> None:
 
 
 @register_view(Decoder)
-def add_attention(
-    page: Page, trace: ForwardTrace, model: Decoder, title: str = "Attention"
-) -> None:
-    """Draw every head of every layer, the mask, and how far back heads look."""
+def add_attention(page: Page, trace: ForwardTrace, model: Decoder) -> None:
+    """Draw every head of every layer, how far back heads look, and the mask if it has a window."""
     add_filters(page, trace, model)
+    attention = decoder_attention(trace, model, "Attention")
+    if attention is None:
+        return
+    maps, note, activations = attention
+    page.section(
+        "Attention",
+        "At each token, each head attends to the tokens before it and averages their values; a "
+        "row holds the attention weights of one token and sums to 1. Choose a small map to see "
+        f"that head large, as a map, over the text or as arcs.{note}",
+    )
+    page.add(maps)
+    add_reach(page, model, activations, list(maps.tokens))
+
+
+def decoder_attention(
+    trace: ForwardTrace, model: Decoder, title: str
+) -> tuple[AttentionMaps, str, dict[str, Tensor]] | None:
+    """Return the heads of a decoder, what a note should say of them, and their activations; None
+    where no layer attends.
+    """
     n_attending = sum(mixer.has_weights for mixer in model.config.mixer_classes)
     if not n_attending:
-        return
+        return None
     heads = n_attending * model.config.n_heads
     first = min(len(trace.ids), max(2, math.isqrt(MOST_WEIGHTS // heads)))
     tokens = trace.tokens[:first]
     activations = trace.activations(*attention_names("block.*.attention", first), first=first)
-    cut = ""
+    note = explain_scores(activations)
     if first < len(trace.ids):
-        cut = (
-            f" Only the first {first:,} of {len(trace.ids):,} tokens are drawn, to keep the page "
-            "small; they do not depend on later tokens."
+        note += (
+            f" Only the first {first:,} of {len(trace.ids):,} tokens are drawn, to limit memory; "
+            "they do not depend on later tokens."
         )
-    page.section(
-        title,
-        "At each token, each head attends to the tokens before it and averages their values; a "
-        "row holds the attention weights of one token and sums to 1. Choose a small map to see "
-        f"that head large, as a map or as arcs.{explain_scores(activations)}{cut}",
-    )
-    page.add(attention_maps(activations, tokens, tokens, model.config.score, title=title))
-    add_reach(page, model, activations, tokens)
+    maps = attention_maps(activations, tokens, tokens, model.config.score, title=title)
+    return maps, note, activations
 
 
 def add_filters(page: Page, trace: ForwardTrace, model: Decoder) -> None:
@@ -681,45 +754,79 @@ def add_encoder_attention(
 
 @register_view(ConditionedDecoder)
 def add_self_attention(page: Page, trace: PairTrace, model: ConditionedDecoder) -> None:
-    """Draw the self-attention of decoder and encoder."""
-    add_attention(page, trace, model.decoder, f"Attention within the {trace.output}")
-    sources, title = trace.sources, "Attention within the source"
-    if not sources:
+    """Draw the attention of encoder and decoder in one section, the cross-attention first."""
+    views: list[tuple[str, Component]] = []
+    notes = []
+    if trace.sources and trace.targets:
+        views.append(("to the source", cross_maps(trace, model)))
+        notes.append(
+            "To predict a token, the one that names the row, the decoder attends to the encoded "
+            "source."
+        )
+    within = decoder_attention(trace, model.decoder, f"Attention within the {trace.output}")
+    if within is not None:
+        views.append((f"within the {trace.output}", within[0]))
+        notes.append("Within the output it attends to the tokens before.")
+    if trace.sources:
+        activations = trace.activations(
+            *attention_names("encoder.block.*.attention", len(trace.sources))
+        )
+        title, sources = "Attention within the source", trace.sources
+        score = model.config.score
+        maps = attention_maps(activations, sources, sources, score, title=title)
+        views.append(("within the source", maps))
+        notes.append("Within the source, every token attends to all, earlier and later ones.")
+    if not views:
         return
-    activations = trace.activations(*attention_names("encoder.block.*.attention", len(sources)))
     page.section(
-        title,
-        "The encoder reads all of the source at once: every token attends to all tokens, earlier "
-        "and later ones.",
+        "Attention",
+        " ".join([*notes, "Few heads align; others attend to the end, to neighbours or to nothing"])
+        + " in particular.",
     )
-    page.add(attention_maps(activations, sources, sources, model.config.score, title=title))
+    page.add(Choices(views))
+
+
+def cross_maps(trace: PairTrace, model: ConditionedDecoder) -> AttentionMaps:
+    """Return every head of the cross-attention, the one that aligns first."""
+    rows, columns = trace.names(trace.targets), trace.sources
+    names = attention_names("*cross", max(len(rows), len(columns)))
+    activations = {name: x[:, :, : len(rows)] for name, x in trace.activations(*names).items()}
+    title, chosen = "Attention to the source", trace.head or (0, 0)
+    return attention_maps(
+        activations, rows, columns, model.config.score, title=title, chosen=chosen
+    )
 
 
 def add_reach(
     page: Page, model: Decoder, activations: Mapping[str, Tensor], tokens: list[str]
 ) -> None:
-    """Draw the mask, and how far back the heads look."""
+    """Draw how far back the heads look, and the mask where it is more than a plain triangle."""
     window, weights = model.config.window, stack_layers(activations)
-    shown = min(len(tokens), max(MOST_MASKED, window + MOST_MASKED // 2))
-    mask = model.mask(windowed=bool(window))
-    assert mask is not None
-    allowed = mask.tensor(1, shown, shown, torch.device("cpu"))[0, 0]  # (T, S)
-    every = all(mixer.uses_window for mixer in model.config.mixer_classes)
-    only = "" if every else ", in layers with a window,"
-    limit = f" and{only} to at most {window - 1:,} positions back" if window else ""
-    page.section(
-        "Mask and reach",
-        f"A token may attend to itself and to earlier tokens{limit}, never to later ones: else "
-        "the model could read the token that it has to predict. Within that, some heads attend to "
-        "close tokens and others to distant ones.",
-    )
-    part = f", the first {shown} tokens" if shown < len(tokens) else ""
+    components: list[Component] = []
+    limit = ""
+    if window:
+        shown = min(len(tokens), max(MOST_MASKED, window + MOST_MASKED // 2))
+        mask = model.mask(windowed=True)
+        assert mask is not None
+        allowed = mask.tensor(1, shown, shown, torch.device("cpu"))[0, 0]  # (T, S)
+        every = all(mixer.uses_window for mixer in model.config.mixer_classes)
+        only = "" if every else "In layers with a window, a"
+        limit = f" {only or 'A'} token attends to at most {window - 1:,} positions back."
+        part = f", the first {shown} tokens" if shown < len(tokens) else ""
+        title = f"Attention mask{part}"
+        components.append(MaskMap(allowed.numpy(), tokens[:shown], title=title))
     heads, title = [f"head {i + 1}" for i in range(weights.size(1))], "Mean distance of each head"
     distances = mean_distances(weights).numpy()
-    page.add(
-        MaskMap(allowed.numpy(), tokens[:shown], title=f"Attention mask{part}"),
-        Heatmap(distances, layer_names(activations), heads, title, unit="tokens"),
+    components.append(
+        Heatmap(distances, layer_names(activations), heads, title, unit="tokens back")
     )
+    name = "Mask and reach" if window else "How far back"
+    page.section(
+        name,
+        "The mean distance from a token to those that a head attends to. Heads with short "
+        f"distances read neighbours, heads with long ones distant tokens.{limit}",
+    )
+    page.add(*components)
 
 
 def mean_distances(weights: Tensor) -> Tensor:
@@ -727,28 +834,3 @@ def mean_distances(weights: Tensor) -> Tensor:
     at = torch.arange(weights.size(-1))
     distances = (at[:, None] - at).clamp_min(0)  # (T, S)
     return (weights * distances).sum(dim=-1).mean(dim=-1)
-
-
-@register_view(RecurrentModel, ConditionedRecurrent)
-def add_recurrence(page: Page, trace: ForwardTrace, model: LanguageModel) -> None:
-    """Draw the hidden state of the last layer, and how much each token changes it."""
-    states = trace.activations("recurrent.output")["recurrent.output"][0]  # (T, D)
-    length, width = states.shape
-    units = min(width, MOST_UNITS)
-    names = [f"unit {i + 1}" for i in range(units)]
-    values = states[:, :units].numpy()
-    short = length <= units
-    page.section(
-        "Hidden state",
-        "A recurrent network stores all its memory in one vector, which every token changes. "
-        f"{'Each row' if short else 'Each column'} is that vector after a token"
-        f"{f', its first {units} of {width:,} units' if units < width else ''}; units that "
-        "keep their colour remember, units that flicker follow the text.",
-    )
-    shown = (values, trace.tokens, names) if short else (values.T, names, trace.tokens)
-    page.add(Heatmap(*shown, title="output of the last layer", scale="diverging"))
-    before = torch.cat([torch.zeros(1, width), states[:-1]])  # the state starts at zero
-    change = (states - before).norm(dim=1).tolist()
-    series = [("change", list(range(1, length + 1)), change)]
-    title = "How much each token changes the state"
-    page.add(Lines(series, "token read", "length of the change", title))

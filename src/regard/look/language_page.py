@@ -36,12 +36,13 @@ from regard.look.page import (
     Facts,
     Heatmap,
     Page,
+    Reading,
     Sequences,
     Surprise,
     Table,
     Text,
 )
-from regard.look.page.document import visible
+from regard.look.page.document import cell, visible
 from regard.models.encoder import MaskedLM
 from regard.models.language_model import Constrain, LanguageModel
 from regard.pipelines.translator import Translator
@@ -49,6 +50,7 @@ from regard.tokenizers import Tokenizer
 
 STEPS = 9  # of the beam search that is drawn: as many as a page is wide
 SAMPLES, LONGEST = 10, 120  # continuations, and the most tokens of one
+MOST_EXPECTED = 8  # alternatives listed at a position
 QUOTED = 24  # characters of a text that are quoted in a sentence
 
 
@@ -61,17 +63,44 @@ def quote(trace: ForwardTrace, ids: Sequence[int]) -> str:
     return f"“{text}”" if len(text) <= QUOTED else f"“…{text[-QUOTED:]}”"
 
 
-def add_surprise(page: Page, trace: ForwardTrace, name: str = "this text") -> None:
-    """Add the bits of each token and of the whole text."""
+def read_text(trace: ForwardTrace, title: str = "") -> Reading | None:
+    """Return the text with the bits of each token and what was expected there; None where nothing
+    is scored.
+    """
+    targets, bits = trace.surprise()
+    if np.isnan(bits).all():
+        return None
+    expected, ranks = trace.expected(MOST_EXPECTED)
+    return Reading(
+        tokens=trace.names(targets),
+        bits=bits.tolist(),
+        expected=expected,
+        ranks=ranks,
+        size=trace.model.vocab_size,
+        title=title,
+    )
+
+
+def bits_per_symbol(trace: ForwardTrace) -> float:
+    """Return the mean surprise of the symbols of a text, NaN where none is scored."""
     targets, bits = trace.surprise()
     scored = ~np.isnan(bits)
-    if not scored.any():
+    symbols = int(trace.tokenizer.symbols[np.asarray(targets, np.int64)[scored]].sum())
+    return float(bits[scored].sum()) / max(1, symbols) if scored.any() else math.nan
+
+
+def add_surprise(page: Page, trace: ForwardTrace, title: str = "") -> None:
+    """Add the bits of each token with what was expected in its place, and those of the text."""
+    reading = read_text(trace, title)
+    if reading is None:
         return
+    targets, bits = trace.surprise()
+    scored = ~np.isnan(bits)
     symbols = int(trace.tokenizer.symbols[np.asarray(targets)[scored]].sum())
     tokens, total = int(scored.sum()), float(bits[scored].sum())
     facts: list[tuple[str, object]] = [
         ("bits per symbol", total / max(1, symbols)),
-        ("nats in total", total * math.log(2)),
+        ("bits in total", total),
         ("symbols predicted", symbols),
     ]
     if tokens != symbols:
@@ -89,11 +118,12 @@ def add_surprise(page: Page, trace: ForwardTrace, name: str = "this text") -> No
     page.section(
         "Surprise",
         "The model predicts each token from those before it; the stronger its colour, the less it "
-        "was expected. One bit is the surprise of a coin toss, ten bits that of a probability of 1 "
-        f"in 1,024.{ending}",
+        "was expected. Point at a token, click it or move with the arrow keys to see what was "
+        "expected there. One bit is the surprise of a coin toss, ten bits that of a probability of "
+        f"1 in 1,024.{ending}",
     )
+    page.add(reading)
     page.add(Facts(facts))
-    page.add(Surprise(trace.names(targets), [(name, bits.tolist())], title="Bits of each token"))
 
 
 def add_next(page: Page, trace: ForwardTrace, top_k: int = 0, top_p: float = 1.0) -> None:
@@ -101,18 +131,31 @@ def add_next(page: Page, trace: ForwardTrace, top_k: int = 0, top_p: float = 1.0
     logits = trace.next_logits()
     after = quote(trace, trace.ids)
     end = "" if trace.continues else " <E> is the end of the record."
+    possible = [i for i in range(len(logits)) if i not in set(trace.banned)]
     page.section(
         "Next symbol",
         f"What the model expects after {after}.{end} Sampling draws from these bars: a low "
         "temperature sharpens them, top-K keeps the K most probable and top-P the fewest that "
-        "together reach P.",
+        f"together reach P.{_count_possible(trace, len(possible))}",
     )
-    possible = [i for i in range(len(logits)) if i not in set(trace.banned)]
     if not np.isfinite(logits[possible]).any():
         page.add(Text("Nothing may follow: every next token is forbidden here."))
         return
     names, top_k, title = trace.names(possible), min(top_k, len(possible)), f"After {after}"
     page.add(Distribution(names, logits[possible], top_k=top_k, top_p=top_p, title=title))
+
+
+def _count_possible(trace: ForwardTrace, count: int) -> str:
+    """Return a sentence about the tokens of the vocabulary that are never generated."""
+    banned = sorted(set(trace.banned))
+    if not banned:
+        return ""
+    names = trace.names(banned)
+    listed = ", ".join(names) if len(names) <= 6 else f"{len(names):,} special tokens"
+    return (
+        f" Of the {trace.model.vocab_size:,} tokens of the vocabulary {count:,} can follow: "
+        f"{listed} {'is' if listed in names else 'are'} never generated."
+    )
 
 
 def add_beam_search(page: Page, trace: ForwardTrace, width: int) -> None:
@@ -167,14 +210,13 @@ def add_samples(page: Page, trace: ForwardTrace) -> None:
         # Decoded with the prompt: words have spaces between them, bytes may share a character.
         text = trace.tokenizer.decode([*prompt, *sample.ids]).removeprefix(prefix)
         complete = sample.finished or sample.dead_end
-        samples.append((text if complete else f"{text} …", sample.score))
+        samples.append((text if complete else f"{text} …", sample.score / math.log(2)))
     page.section(
         "Samples",
         f"{SAMPLES} continuations of {quote(trace, trace.prompt)}, each token drawn at random with "
-        "its probability. The number is the natural logarithm of the probability of the tokens "
-        "drawn.",
+        "its probability. The number is the log-probability of the tokens drawn, in bits.",
     )
-    page.add(Sequences(samples))
+    page.add(Sequences(samples, score_name="log-probability in bits"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,9 +248,14 @@ def search(translator: Translator, source: Sequence[int] | NDArray[Any], width: 
 
 
 def trace_targets(
-    translator: Translator, pair: SourceTarget, result: BeamResult
+    translator: Translator,
+    pair: SourceTarget,
+    result: BeamResult,
+    head: tuple[int, int] | None = None,
 ) -> dict[str, PairTrace]:
-    """Return the targets to look at, by what they are; the first is the one the page is about."""
+    """Return the targets to look at, by what they are; the first is the one the page is about.
+    `head` is the one that aligns.
+    """
     tokenizer, output = translator.tokenizer, translator.makes
     targets: dict[str, tuple[list[int], bool]] = {}  # ids, and whether they are complete
     if pair.target is not None:
@@ -231,38 +278,35 @@ def trace_targets(
             banned=tokenizer.never_produced(translator.model.vocab_size),
             source_tokenizer=translator.source_tokenizer,
             output=output,
+            head=head,
         )
         for name, (ids, complete) in targets.items()
     }
 
 
 def add_translations(
-    page: Page, translator: Translator, traces: dict[str, PairTrace], result: BeamResult
+    page: Page,
+    translator: Translator,
+    traces: dict[str, PairTrace],
 ) -> None:
-    """Add the source and its targets with their log-probabilities."""
+    """Add the source, if it is a text, and its targets with their surprise."""
     first = next(iter(traces.values()))
     decode, source_tokenizer = translator.tokenizer.decode, translator.source_tokenizer
-    kind = "source" if first.sources else source_tokenizer.words[0]
-    rows: list[list[object]] = [[kind, source_tokenizer.decode(first.source), None]]
+    rows: list[list[object]] = []
+    if first.sources:
+        rows.append(["source", source_tokenizer.decode(first.source), None])
     for name, trace in traces.items():
         _, bits = trace.surprise()
-        per_token = float(-bits.mean() * math.log(2)) if len(bits) else None
-        rows.append([name, decode(trace.ids), per_token])
-    page.section(
-        first.output.capitalize(),
-        "Ranked by log-probability per token, so that length alone has no influence; 0 would be "
-        "certainty. The search excludes tokens that are never generated, such as <unk>, which can "
-        "raise its log-probabilities.",
-    )
-    page.add(Table(["", "", "per token"], rows, align=["left", "left", "right"], highlight=[1]))
-    best = [(decode(one.ids) + ("" if one.finished else " …"), one.score) for one in result.best]
-    if len(best) > 1:
-        title = f"The {len(best)} best of a beam search of width {result.width}"
-        page.add(Sequences(best, title=title, score_name="log-probability per token"))
+        rows.append([name, decode(trace.ids), float(bits.mean()) if len(bits) else None])
+    page.section(first.output.capitalize(), "Bits per token are the mean surprise of its tokens.")
+    columns, align = ["", "", "bits per token"], ["left", "left", "right"]
+    page.add(Table(columns, rows, align, highlight=[int(bool(first.sources))]))
 
 
-def add_translation_search(page: Page, trace: PairTrace, result: BeamResult) -> None:
-    """Add the tree of a beam search, up to the end of the best translation."""
+def add_translation_search(
+    page: Page, translator: Translator, trace: PairTrace, result: BeamResult
+) -> None:
+    """Add the tree of a beam search, up to the end of the best translation, and its n best."""
     best = result.best[0] if result.best else None
     last = len(best.ids) if best else STEPS
     nodes = [node for node in result.nodes if node.step <= last]
@@ -274,9 +318,42 @@ def add_translation_search(page: Page, trace: PairTrace, result: BeamResult) -> 
         "Beam search",
         f"The {result.width} most probable beginnings are extended in parallel and the rest is "
         f"dropped.{dropped} The search ended when nothing could overtake the best {trace.output}; "
-        "the tree is drawn up to its end. Point at a node for the log-probability up to it.",
+        "the tree is drawn up to its end. Point at a node for the log-probability up to it. Beam "
+        "search never emits special tokens such as <unk>, so its scores can be higher than the "
+        "model's own.",
     )
     page.add(beam_tree(trace, nodes, best))
+    listed = [
+        (
+            translator.tokenizer.decode(one.ids) + ("" if one.finished else " …"),
+            one.score / math.log(2),
+        )
+        for one in result.best
+    ]
+    if len(listed) > 1:
+        title = f"The {len(listed)} best, by log-probability per token in bits"
+        page.add(Sequences(listed, title=title, score_name="bits per token"))
+
+
+def add_details(page: Page, facts: Sequence[tuple[str, object]], title: str = "The model") -> None:
+    """Add the facts of a run at the end of a page, folded."""
+    if facts:
+        page.details(title)
+        page.add(Facts(facts))
+
+
+def summarize(trace: ForwardTrace, facts: Sequence[tuple[str, object]]) -> str:
+    """Return how surprising the text is, and for comparison how held-out text is."""
+    bits = bits_per_symbol(trace)
+    if math.isnan(bits):
+        return ""
+    held_out = [
+        (label.rpartition(", ")[2], value)
+        for label, value in facts
+        if label.startswith("bits per symbol, ")
+    ]
+    compared = f"; {held_out[-1][1]} on the {held_out[-1][0]} split" if held_out else ""
+    return f"{cell(bits)} bits per symbol on this text{compared}"
 
 
 def language_page(
@@ -290,20 +367,24 @@ def language_page(
     banned: Sequence[int] | None = None,
     beams: int = 4,
     continues: bool,
+    warnings: Sequence[str] = (),
 ) -> Page:
     """Return the page about a model reading `ids`; for the arguments see `ForwardTrace`.
 
     `banned` tokens are never generated, by default the specials other than the end token.
+    `warnings` stand at the top.
     """
     if banned is None:
         banned = tokenizer.never_produced(model.vocab_size)
     trace = ForwardTrace(model, tokenizer, ids, continues, constrain, banned)
-    page = Page.about(title, facts)
+    page = Page(title, summarize(trace, facts))
+    page.warn(*warnings)
     add_surprise(page, trace)
     add_next(page, trace)
     add_inside(page, trace)
     add_beam_search(page, trace, beams)
     add_samples(page, trace)
+    add_details(page, facts)
     return page
 
 
@@ -321,12 +402,14 @@ def masked_page(
     *,
     title: str,
     facts: Sequence[tuple[str, object]] = (),
+    warnings: Sequence[str] = (),
 ) -> Page:
     """Return the page about `ids`: a text between its markers, which may contain masks.
 
     There must be at least one token besides the markers.
     """
-    page = Page.about(title, facts)
+    page = Page(title)
+    page.warn(*warnings)
     masks = [i for i, id in enumerate(ids) if id == tokenizer.mask]
     positions = [i for i, id in enumerate(ids) if id not in tokenizer.names][:MOST_POSITIONS]
     names = [MASK if id == tokenizer.mask else tokenizer.text(id) for id in ids]
@@ -343,6 +426,7 @@ def masked_page(
         model.vectors(Inputs(row, torch.ones_like(row)).to(device_of(model)), tap=tap)
     activations = {name: x.float().cpu() for name, x in tap.activations.items()}
     add_encoder_attention(page, activations, names, model.config.score)
+    add_details(page, facts)
     return page
 
 

@@ -18,8 +18,9 @@ from regard.data.batching import Ints, LabelledExamples
 from regard.data.shards import Array, Shard
 from regard.data.targets import Targets
 from regard.look.internals import PredictionContext
-from regard.look.page import Bars, Page, Projector, Scatter, Table
+from regard.look.page import Bars, Facts, Page, Projector, Scatter, Table
 from regard.look.page.document import cell
+from regard.look.records import Records
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.word_vectors import WordVectors
 
@@ -88,10 +89,11 @@ class EmbeddingMap:
     values: list[float]
 
 
-def add_embeddings(page: Page, context: PredictionContext, split: str, shard: Shard) -> None:
+def add_embeddings(page: Page, context: PredictionContext, records: Records) -> None:
     """Draw the vectors of records in the plane, and list those nearest to the text, if any."""
     predictor, aligned = context.predictor, context.predictor.targets.kind.aligned
-    points = embed_positions(predictor, shard) if aligned else embed_records(predictor, shard)
+    split = records.split
+    points = embed_positions(predictor, records.shard) if aligned else embed_records(records)
     count = len(points.vectors)
     if count < FEWEST:
         return
@@ -123,6 +125,7 @@ def add_embeddings(page: Page, context: PredictionContext, split: str, shard: Sh
         values = [*values, next(iter(prediction.scores.values()))] if values else values
     shared: dict[str, Any] = {"texts": texts, "groups": groups, "values": values, "marks": marks}
     shared["unit"] = predictor.targets.names[0]
+    shared["order"] = context.outputs if groups else ()
     x_label, y_label = component_labels(shares)
     page.add(
         Scatter(
@@ -146,16 +149,15 @@ def _nearest_table(points: EmbeddingMap, order: list[int], distances: Floats) ->
     return Table(columns, rows, align, title="The records nearest to this text")
 
 
-def embed_records(predictor: Predictor, shard: Shard) -> EmbeddingMap:
-    """Return records of a shard as points."""
-    tokenizer = predictor.tokenizer
+def embed_records(held: Records) -> EmbeddingMap:
+    """Return records as points."""
+    predictor, shard, tokenizer = held.predictor, held.shard, held.predictor.tokenizer
     examples = LabelledExamples(shard, tokenizer, int(predictor.model.config.max_len), first=True)
     records = spread(len(examples.sizes), MOST_POINTS)
     vectors = np.array(predictor.vectors(shard, records), np.float64)
-    texts = []
-    for record in records * shard.views:
-        parts = [part.record(int(record)) for part in (shard, shard.source) if part is not None]
-        texts.append(" | ".join(tokenizer.decode(tokenizer.content(part)) for part in parts))
+    texts = held.texts(records.tolist())
+    if not tokenizer.reads_text:
+        texts = [f"{tokenizer.words[0]} {record + 1:,}" for record in records]
     groups, values = _named_targets(examples.targets[records], predictor.targets)
     return EmbeddingMap(vectors, texts, groups, values)
 
@@ -215,7 +217,7 @@ def word_vector_page(
     """Return the page about the most frequent words and `words`, the first of which is selected
     when the page opens.
     """
-    page = Page.about(title, facts, "The vectors")
+    page = Page(title)
     rows = list(dict.fromkeys(word_vectors.row(word) for word in words))
     neighbours = [row for nearest in _nearest_rows(word_vectors, rows) for row in nearest]
     shown = list(dict.fromkeys([*rows, *neighbours, *range(len(word_vectors))]))
@@ -223,9 +225,13 @@ def word_vector_page(
     nearest = _nearest_rows(word_vectors, searchable)
     if len(plotted) >= FEWEST:
         selected = 0 if rows else min(len(nearest) - 1, TYPICAL)
-        _add_words(page, word_vectors, plotted, searchable, nearest, selected)
+        queries = [plotted.index(row) for row in rows]
+        _add_words(page, word_vectors, plotted, (searchable, nearest), (selected, queries))
     for row in rows:
         _add_nearest(page, word_vectors, row, nearest[searchable.index(row)])
+    if facts:
+        page.details("The vectors")
+        page.add(Facts(facts))
     return page
 
 
@@ -239,11 +245,13 @@ def _add_words(
     page: Page,
     word_vectors: WordVectors,
     plotted: list[int],
-    searchable: list[int],
-    nearest: list[list[int]],
-    selected: int,
+    known: tuple[list[int], list[list[int]]],
+    marked: tuple[int, list[int]],
 ) -> None:
-    """Draw words in the plane by t-SNE and by principal components, in clusters."""
+    """Draw words in the plane by t-SNE and by principal components, in clusters. `known` are the
+    words that can be searched and their nearest, `marked` the selected and the queries.
+    """
+    searchable, nearest = known
     vectors = word_vectors.unit[plotted].astype(np.float64)
     groups, centres = cluster(vectors, min(CLUSTERS, len(plotted) // 2))
     names = []
@@ -255,8 +263,9 @@ def _add_words(
         "Words in the plane",
         f"{len(plotted):,} words, the most frequent ones and the given ones with their neighbours, "
         "by the direction of their vectors; colours are clusters found by k-means, named by their "
-        f"central words. {len(searchable):,} words can be searched or chosen by a click: their "
-        "nearest words are by the cosine in all "
+        f"central words. {len(searchable):,} words can be looked up, by a pattern between slashes "
+        "too, or chosen by a click; the wheel or + and − enlarge, a drag moves. The nearest words "
+        "are by the cosine in all "
         f"{word_vectors.model.config.d_model} dimensions, among all {len(word_vectors):,} words. "
         "Principal components preserve directions and distances as well as two numbers can; t-SNE "
         "(van der Maaten & Hinton 2008) keeps neighbours together, and its axes, sizes and gaps "
@@ -277,7 +286,8 @@ def _add_words(
                 (word_vectors.unit[rows] @ word_vectors.unit[row]).tolist()
                 for row, rows in zip(searchable, nearest, strict=True)
             ],
-            chosen=selected,
+            chosen=marked[0],
+            queries=marked[1],
             title="Words and their neighbours",
         )
     )

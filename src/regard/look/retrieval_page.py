@@ -17,11 +17,11 @@ from regard.evaluation.retrieval import (
     RetrievalResult,
     found_within,
 )
-from regard.look.attribution import displayable
 from regard.look.internals import quote, require_held_out, run_facts
 from regard.look.page import Component, Heatmap, ImageMaps, Lines, Page, Table
 from regard.look.prediction_page import register_error_plots
 from regard.look.projection import spread
+from regard.look.records import displayable
 from regard.pipelines.matcher import Matcher
 
 MATRIX = 24  # pairs whose products are drawn
@@ -221,7 +221,9 @@ def image_strip(images: Sequence[Any], scores: NDArray[Any], title: str) -> Imag
 
 
 @register_error_plots(RetrievalResult, "Recall is the share of queries with a right answer.")
-def plot_recall(predictions: Any, targets: Any, report: RetrievalResult) -> list[list[Component]]:
+def plot_recall(
+    predictions: Any, targets: Any, report: RetrievalResult, records: Any
+) -> list[list[Component]]:
     """Draw the recall in both directions, beside that of chance."""
     metrics, cutoffs = report.metrics(), [float(k) for k in CUTOFFS]
     series, bands = [("chance", cutoffs, report.chance.tolist())], {}

@@ -20,7 +20,9 @@ from regard.layers.embeddings import Inputs
 from regard.layers.series import fill_linearly, read_steps
 from regard.look.attribution import ItemMaps, add_heads, maps_over, register_item_maps
 from regard.look.internals import stack_layers
-from regard.look.page import Facts, Lines, Page, SeriesMaps
+from regard.look.page import Answer, Lines, Page, SeriesMaps
+from regard.look.page.document import summary
+from regard.look.records import signed
 from regard.tokenizers.step_patches import StepPatches
 
 BATCH = 64  # series read at once
@@ -76,7 +78,7 @@ def filled_series_page(
 ) -> Page:
     """Return the page about a series, patches of which are hidden and filled in."""
     model, tokenizer = predictor.model, predictor.tokenizer
-    page = Page.about(title, facts)
+    page = Page(title, summary(facts))
     items: list[Any] = [item]
     shard = shard_of(items, tokenizer)
     (batch,) = model.masking(shard, tokenizer, int(model.config.max_len)).batches(1)
@@ -88,6 +90,7 @@ def filled_series_page(
     if tap.activations:
         weights = {name: x.float().cpu() for name, x in tap.activations.items()}
         add_heads(page, maps_over(tokenizer, shard.record(0)), stack_layers(weights))
+    page.add_facts(facts)
     return page
 
 
@@ -109,28 +112,35 @@ def _add_filled(
         "a line": fill_linearly(steps)[0].numpy()[:length],
         "the last value": last_values(steps)[0].numpy()[:length],
     }
-    errors = [
-        (
-            f"{name}: mean squared error, standardized",
-            _error(guess * scale + mean, truth, hidden, scale),
-        )
-        for name, guess in guesses.items()
-    ]
+    errors = {
+        name: _error(guess * scale + mean, truth, hidden, scale) for name, guess in guesses.items()
+    }
     page.section(
         "Filled in",
         f"{int(hidden.any(1).sum()):,} of {length:,} steps are hidden from the model, which "
         "predicts them from all others.",
     )
-    page.add(Facts(errors))
+    filled_in, *others = errors.values()
+    better = "better" if filled_in < min(others) else "not better"
+    names = " and ".join(f"{name} ({signed(x)})" for name, x in list(errors.items())[1:])
+    page.add(
+        Answer(
+            headline=signed(filled_in),
+            label="mean squared error of what is filled in, standardized",
+            notes=[f"The model is {better} here than {names}."],
+        )
+    )
     index = list(range(1, length + 1))
     for c, name in enumerate(tokenizer.columns[:MOST_COLUMNS]):
         curves: list[tuple[str, Sequence[float], Sequence[float]]] = [
             ("series", index, truth[:, c].tolist())
         ]
         for words in ("filled in", "a line"):
-            guess = np.where(hidden[:, c], guesses[words][:, c] * scale[c] + mean[c], np.nan)
-            curves.append((words, index, guess.tolist()))
-        page.add(Lines(curves, x_label="step", y_label=name, title=name))
+            steps_hidden = np.flatnonzero(hidden[:, c])
+            guess = guesses[words][steps_hidden, c] * scale[c] + mean[c]
+            curves.append((words, (steps_hidden + 1).tolist(), guess.tolist()))
+        dots = [words for words, xs, _ in curves[1:] if xs]
+        page.add(Lines(curves, x_label="step", y_label=name, title=name, dots=dots))
 
 
 def _error(

@@ -17,26 +17,26 @@ from torch import Tensor
 
 from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.translation import CROSS, HeadAlignment
-from regard.look.attribution import MOST_WEIGHTS, ItemMaps, add_heads, displayable, maps_over
+from regard.look.attribution import MOST_WEIGHTS, ItemMaps, maps_over
 from regard.look.internals import (
     PairTrace,
     add_evidence,
     add_inside,
-    attention_maps,
-    attention_names,
-    explain_scores,
     register_evidence,
     stack_layers,
 )
 from regard.look.language_page import (
     SourceTarget,
+    add_details,
     add_surprise,
     add_translation_search,
     add_translations,
+    read_text,
     search,
     trace_targets,
 )
-from regard.look.page import Component, Heatmap, ImageMaps, Page, Surprise
+from regard.look.page import Choices, Component, Heatmap, ImageMaps, Page, Ribbons
+from regard.look.records import displayable
 from regard.models.ibm_model1 import ConditionedIBM1
 from regard.models.nearest_caption import ConditionedNearest
 from regard.pipelines.translator import Translator
@@ -52,23 +52,27 @@ def translation_page(
     facts: Sequence[tuple[str, object]] = (),
     alignment: HeadAlignment | None = None,
     beams: int = 5,
+    warnings: Sequence[str] = (),
 ) -> Page:
     """Return the page about a translator reading a pair; `alignment` says which head aligns."""
-    page = Page.about(title, facts)
+    page = Page(title)
+    page.warn(*warnings)
     with evaluating(translator.model):
         result = search(translator, pair.source, beams)
-        traces = trace_targets(translator, pair, result)
+        head = alignment.best if alignment and alignment.beats_diagonal else None
+        traces = trace_targets(translator, pair, result, head)
         (name, trace), *others = traces.items()
-        add_translations(page, translator, traces, result)
+        add_translations(page, translator, traces)
         add_head_alignment(page, trace, alignment)
         add_evidence(page, trace)
-        add_surprise(page, trace, name)
+        add_surprise(page, trace, f"{name[0].upper()}{name[1:]}")
         for other, second in others:
-            targets, bits = second.surprise()
-            page.add(Surprise(second.names(targets), [(other, bits.tolist())]))
-        add_cross_attention(page, trace, alignment)
+            reading = read_text(second, f"{other[0].upper()}{other[1:]}")
+            if reading is not None:
+                page.add(reading)
         add_inside(page, trace)
-        add_translation_search(page, trace, result)
+        add_translation_search(page, translator, trace, result)
+    add_details(page, facts)
     return page
 
 
@@ -79,7 +83,7 @@ def add_head_alignment(page: Page, trace: PairTrace, alignment: HeadAlignment | 
         return
     title, note, weights = choose_head(stack_layers(activations), alignment)
     others = []
-    if alignment is not None and np.size(alignment.per_head) > 1:
+    if alignment is not None and alignment.beats_diagonal and np.size(alignment.per_head) > 1:
         shares = np.asarray(alignment.per_head)
         layers = [f"layer {i + 1}" for i in range(shares.shape[0])]
         heads = [f"head {i + 1}" for i in range(shares.shape[1])]
@@ -98,19 +102,26 @@ def _add_alignment(
     others: Sequence[Component] = (),
     **options: Any,
 ) -> None:
-    """Draw weights (T, S) of source words for each target; the largest of a row is outlined."""
+    """Draw weights (T, S) of source words for each target as ribbons and as a map, where the
+    largest of a row is outlined.
+    """
     rows, n_words = trace.names(trace.targets), len(columns) - 1  # the last source token is <E>
     page.section(
         "Alignment",
-        f"{note} A row is a token of the translation; the source word with the largest weight is "
-        "outlined, <E> aside.",
+        f"{note} In the map a row is a token of the translation; the source word with the largest "
+        "weight is outlined, <E> aside.",
     )
-    weights = weights[: len(rows)]
+    weights = np.clip(weights[: len(rows)], 0, 1)
     marks = [
         (row, int(weights[row, :n_words].argmax()))
         for row, target in enumerate(trace.targets)
         if target != trace.tokenizer.end and n_words and weights[row, :n_words].any()
     ]
+    words = [row for row, target in enumerate(trace.targets) if target != trace.tokenizer.end]
+    if words and n_words:
+        title = "Which source words each word comes from"
+        linked = weights[words][:, :n_words]
+        page.add(Ribbons(columns[:n_words], [rows[row] for row in words], linked, title=title))
     heatmap = Heatmap(weights, rows, columns, scale="weights", marks=marks, **options)
     if len(columns) < WIDE:
         page.add(heatmap, *others)
@@ -121,26 +132,36 @@ def _add_alignment(
 
 def choose_head(weights: Tensor, alignment: HeadAlignment | None) -> tuple[str, str, NDArray[Any]]:
     """Return a title, a note and the weights (T, S) of the head of (L, H, T, S) that aligns, or the
-    mean over the heads of the last layer.
+    mean over the heads of the last layer where none is known to.
     """
     words = "Which source tokens the model attends to in order to predict each token"
+    if alignment is not None and not alignment.beats_diagonal:
+        layer, head = alignment.best
+        share = alignment.per_head[layer][head]
+        words += (
+            f". No head aligns words: the best one agrees with IBM model 1 on {share:.0%} of "
+            f"links, and linking words of the same position alone on {alignment.diagonal:.0%}"
+        )
+        alignment = None
+        reason = ""
+    else:
+        reason = " The run has no data to tell which head aligns."
     if weights.shape[:2] == (1, 1):
         if alignment is not None:
             words += f", on {alignment.per_head[0][0]:.0%} of links as IBM model 1"
         return "Its one head", f"{words}.", weights[0, 0].numpy()
     if alignment is None:
-        note = (
-            f"{words}. The run has no data to tell which head aligns: this is the mean over the "
-            "heads of the last layer."
-        )
+        note = f"{words}.{reason} This is the mean over the heads of the last layer."
         return "Mean over the heads of the last layer", note, weights[-1].mean(0).numpy()
     layer, head = alignment.best
     name, share = f"layer {layer + 1}, head {head + 1}", alignment.per_head[layer][head]
     note = (
         f"{words}: of all heads with cross-attention, {name} agrees most with IBM model 1, a word "
         f"aligner without neural networks, on {share:.0%} of {alignment.links:,} links (Garg et "
-        "al. 2019)."
+        f"al. 2019)."
     )
+    if alignment.diagonal:
+        note += f" Linking words of the same position agrees on {alignment.diagonal:.0%}."
     return f"The alignment head: {name}", note, weights[layer, head].numpy()
 
 
@@ -162,32 +183,6 @@ def add_table_alignment(page: Page, trace: PairTrace, model: ConditionedIBM1) ->
     _add_alignment(page, trace, note, weights, columns, title=title, unit="probability")
 
 
-def add_cross_attention(page: Page, trace: PairTrace, alignment: HeadAlignment | None) -> None:
-    """Draw every head with cross-attention, where there are several."""
-    rows, columns, title = trace.names(trace.targets), trace.sources, "Attention to the source"
-    activations = trace.activations(*attention_names("*cross", max(len(rows), len(columns))))
-    if not activations or not rows or stack_layers(activations)[:, :, 0, 0].numel() == 1:
-        return
-    activations = {name: x[:, :, : len(rows)] for name, x in activations.items()}
-    first = " The alignment head is shown first." if alignment else ""
-    page.section(
-        title,
-        "To predict a token, the one that names the row, every head of every layer attends to the "
-        f"encoded source and averages its values.{first} Few heads align; others attend to the "
-        f"end, to neighbours or to nothing in particular.{explain_scores(activations)}",
-    )
-    page.add(
-        attention_maps(
-            activations,
-            rows,
-            columns,
-            trace.model.config.score,
-            title=title,
-            chosen=alignment.best if alignment else (0, 0),
-        )
-    )
-
-
 def caption_page(
     translator: Translator,
     pair: SourceTarget,
@@ -195,28 +190,25 @@ def caption_page(
     title: str,
     facts: Sequence[tuple[str, object]] = (),
     beams: int = 5,
+    warnings: Sequence[str] = (),
 ) -> Page:
     """Return the page about the caption of an image, the source of the pair."""
-    page = Page.about(title, facts)
+    page = Page(title)
+    page.warn(*warnings)
     image = maps_over(translator.source_tokenizer, np.asarray(pair.source))
     with evaluating(translator.model):
         result = search(translator, pair.source, beams)
         traces = trace_targets(translator, pair, result)
-        name, trace = next(iter(traces.items()))
-        add_translations(page, translator, traces, result)
+        trace = next(iter(traces.values()))
+        add_translations(page, translator, traces)
         weights = cross_attention(trace)
         if weights is not None:
-            add_word_maps(page, trace, image, weights)
             add_covered(page, trace, image)
+            add_word_maps(page, trace, image, weights)
         add_evidence(page, trace)
-        add_surprise(page, trace, name)
-        if weights is not None:
-            add_head_maps(page, trace, image, weights)
-        encoder = trace.activations("encoder.block.*.attention.weights")
-        if encoder:
-            add_heads(page, image, stack_layers(encoder))
-        add_inside(page, trace)
-        add_translation_search(page, trace, result)
+        add_surprise(page, trace)
+        add_translation_search(page, translator, trace, result)
+    add_details(page, facts)
     return page
 
 
@@ -236,18 +228,28 @@ def cross_attention(trace: PairTrace) -> Tensor | None:
 
 
 def add_word_maps(page: Page, trace: PairTrace, image: ItemMaps, weights: Tensor) -> None:
-    """Draw the patches that the model attends to for each word, as the mean over all heads."""
+    """Draw the patches that the model attends to for each word: the mean over all heads, and every
+    head.
+    """
     mean = weights.mean((0, 1)).double().numpy()  # (T, 1 + N)
     page.section(
         "Attention for each word",
         "To predict a token, the one that names the map, the model attends to the patches read by "
-        "its encoder; shown is the mean over all heads of all layers. Choose a map to see it "
-        "large. An encoded patch holds more than its own pixels: attention shows what was read, "
-        "not what decided. The next section tests that.",
+        "its encoder: the mean over all heads of all layers, or every head, a row for each. Choose "
+        "a map to see it large. An encoded patch holds more than its own pixels: attention shows "
+        "what was read, not what decided.",
     )
     words = word_names(trace)
     title, aside = "From words to patches", mean[:, None, 0]
-    page.add(image.draw(mean[:, None, 1:], words, title=title, aside=aside, columns=words))
+    views: list[tuple[str, Component]] = [
+        (
+            "mean over all heads",
+            image.draw(mean[:, None, 1:], words, title=title, aside=aside, over=words),
+        )
+    ]
+    if weights.shape[:2] != (1, 1) and weights.numel() <= MOST_WEIGHTS:
+        views.append(("every head", head_maps(trace, image, weights)))
+    page.add(Choices(views))
 
 
 def add_covered(page: Page, trace: PairTrace, image: ItemMaps) -> None:
@@ -266,7 +268,7 @@ def add_covered(page: Page, trace: PairTrace, image: ItemMaps) -> None:
             title="Bits lost by covering a patch",
             unit="bits",
             scale="diverging",
-            columns=words,
+            over=words,
         )
     )
 
@@ -284,32 +286,23 @@ def covered_bits(trace: PairTrace, image: ItemMaps) -> Tensor:
     return ((logs[-1] - logs[:-1]) / math.log(2)).T
 
 
-def add_head_maps(page: Page, trace: PairTrace, image: ItemMaps, weights: Tensor) -> None:
-    """Draw every head of every layer for every word."""
-    if weights.numel() > MOST_WEIGHTS:
-        return
-    page.section(
-        "Every head, for every word",
-        "A row is a head, a column a token of the caption. Few heads attend to one object; many "
-        "attend to <S>, to borders or everywhere.",
-    )
+def head_maps(trace: PairTrace, image: ItemMaps, weights: Tensor) -> Component:
+    """Return every head of every layer for every word."""
     layers, heads, _ = weights.shape[:3]
     words = word_names(trace)
     flat = weights.flatten(0, 2).double().numpy()  # (L · H · T, 1 + N)
-    page.add(
-        image.draw(
-            flat[:, None, 1:],
-            [
-                f"{word}: layer {i + 1}, head {j + 1}"
-                for i in range(layers)
-                for j in range(heads)
-                for word in words
-            ],
-            title="From words to patches, head by head",
-            across=len(words),
-            aside=flat[:, None, 0],
-            columns=words,
-        )
+    return image.draw(
+        flat[:, None, 1:],
+        [
+            f"{word}: layer {i + 1}, head {j + 1}"
+            for i in range(layers)
+            for j in range(heads)
+            for word in words
+        ],
+        title="From words to patches, head by head",
+        across=len(words),
+        aside=flat[:, None, 0],
+        over=words,
     )
 
 

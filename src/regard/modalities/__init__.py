@@ -180,6 +180,10 @@ class Modality(ABC):
     def report(self, sources: DataSource, why: str) -> Any:
         """Return what `regard data` shows: an object with `rows()` and `to_json()`."""
 
+    def describe_labels(self, labels: Sequence[str]) -> dict[str, str]:
+        """Return what labels of positions mean, where their names are a convention."""
+        return {}
+
     def open(self, name: str, encoder: Any, base: Path = Path()) -> tuple[str, Any]:
         """Return one item after its place, by the path of its file from the folder `base`, or by
         its number in a file of many: digits.npz[12].

@@ -28,6 +28,21 @@ MIN_BASES = 8  # letters of a sequence of bases, ...
 LONG_WORD = 20  # ... and of residues, that make it no word; ...
 SHORTEST = 3  # ... a list of so many different ones may have shorter ones
 MANY = 20
+# Secondary structure as DSSP writes it (Kabsch & Sander 1983, doi:10.1002/bip.360221211); of three
+# states, H, E and C.
+STRUCTURE = {
+    "H": "α-helix",
+    "E": "β-strand",
+    "C": "coil",
+    "B": "β-bridge",
+    "G": "3₁₀-helix",
+    "I": "π-helix",
+    "P": "κ-helix",
+    "T": "turn",
+    "S": "bend",
+    "L": "loop",
+    "-": "coil",
+}
 # Settings that only some tokenizers have.
 OPTIONS = {"k": ("kmers",), "stride": ("kmers",), "case": ("nucleotides", "residues")}
 
@@ -76,6 +91,12 @@ class Biology(Text):
     @classmethod
     def recognize_cells(cls, sample: CellSample) -> ColumnKind | None:
         return recognize_bases(sample.cells) or recognize_residues(sample.cells)
+
+    def describe_labels(self, labels: Sequence[str]) -> dict[str, str]:
+        proteins = self.config.tokenizer in ("residues", "protein-bpe")
+        if not proteins or "H" not in labels or not set(labels) <= STRUCTURE.keys():
+            return {}
+        return {label: STRUCTURE[label] for label in labels}
 
 
 def _kind(name: str, score: float, reason: str) -> ColumnKind:

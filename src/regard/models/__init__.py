@@ -101,7 +101,18 @@ class RootMeanSquare(LossMetric):
         return self.deviation * error / math.sqrt(2 * loss) if loss else 0.0
 
 
-NATS = LossMetric("nats_per_symbol", "nats/symbol", "{} nats/symbol", "symbols")
+@dataclass(frozen=True)
+class Bits(LossMetric):
+    """A loss in nats, read in bits."""
+
+    def value(self, loss: float) -> float:
+        return loss / math.log(2)
+
+    def error(self, loss: float, error: float) -> float:
+        return error / math.log(2)
+
+
+BITS = Bits("bits_per_symbol", "bits per symbol", "{} bits per symbol", "symbols")
 
 
 class Model(nn.Module, ABC):
@@ -122,7 +133,7 @@ class Model(nn.Module, ABC):
     @property
     def loss_metric(self) -> LossMetric:
         """What its loss is called."""
-        return NATS
+        return BITS
 
     @classmethod
     def fits_at_once(cls) -> bool:

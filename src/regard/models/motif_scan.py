@@ -120,7 +120,8 @@ class ScoreDistribution:
 class Hits:
     """Windows of sequences with a p-value below a threshold: indices of sequences, first positions
     on the forward strand, strands (1 or -1), scores in nats, p-values; (M,) by sequence and
-    position. `tested` windows were scored; the best possible one has the least p-value.
+    position. `tested` windows were scored, of which `expected` are among them by chance; the best
+    possible window has the least p-value.
     """
 
     sequences: Ids
@@ -129,6 +130,7 @@ class Hits:
     scores: Floats
     p_values: Floats
     tested: int
+    expected: float
     least_p_value: float
 
     def __len__(self) -> int:
@@ -176,8 +178,11 @@ def scan(
     owner = np.searchsorted(firsts, places, side="right") - 1
     scores: Floats = steps.astype(np.float64) * distribution.step
     p_values = distribution.p_values(steps)
-    least_p = float(distribution.survival[distribution.survival > 0].min())
-    return Hits(owner, places - firsts[owner], strands, scores, p_values, tested, least_p)
+    possible = distribution.survival[distribution.survival > 0]
+    expected = tested * float(possible[possible <= p_value].max(initial=0.0))
+    least_p = float(possible.min())
+    positions = places - firsts[owner]
+    return Hits(owner, positions, strands, scores, p_values, tested, expected, least_p)
 
 
 def chunks(flat: Ids, width: int) -> Iterator[tuple[int, Ids]]:

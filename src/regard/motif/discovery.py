@@ -177,6 +177,30 @@ class MotifResult:
         numbers = sorted({row.number for row in self.rows if row.motif})
         return [[row for row in self.rows if row.number == n and row.motif] for n in numbers]
 
+    @property
+    def verdict(self) -> list[str]:
+        """A sentence about each motif, and one about the networks."""
+        sentences = []
+        for rows in self.motifs:
+            best = max(rows, key=lambda row: row.estimates["auroc"].value)
+            assert best.motif is not None and rows[0].motif is not None
+            word, metric = rows[0].motif.motif.consensus, best.estimates["auroc"].metric()
+            known = f"motif {best.number}, {word}, in {rows[0].motif.share:.0%} of the sequences"
+            if metric.low <= 0.5:
+                sentences.append(
+                    f"{known}: it may be noise, since even order {best.order} is not surely better "
+                    f"than chance on held-out sequences, AUROC {metric}"
+                )
+            else:
+                sentences.append(f"{known}: AUROC {metric} at order {best.order}, the best order")
+        gains = [(row.name, row.against["auroc"]) for row in self.rows if not row.motif]
+        sentences += [
+            f"{name} recognises the sequences better than motif 1's weight matrix, by {gain} AUROC"
+            for name, gain in gains
+            if gain.low > 0
+        ]
+        return sentences
+
     @cached_property
     def held_out(self) -> int:
         """The number of held-out sequences."""
@@ -201,6 +225,7 @@ class MotifResult:
             "negatives": self.negatives,
             "seconds": round(self.seconds, 3),
             "rows": [row.to_json() for row in self.rows],
+            "verdict": self.verdict,
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
@@ -29,7 +30,7 @@ def motif_page(result: MotifResult) -> Page:
         ("compared with", result.negatives),
         ("searched in", f"{result.seconds:.1f} s"),
     ]
-    page = Page.about(f"Motifs in {sequences.file}", facts, heading="The sequences")
+    page = Page.about(f"Motifs in {Path(sequences.file).name}", facts, heading="The sequences")
     page.section(
         "The table",
         f"How well each model tells {result.held_out:,} held-out sequences from "
@@ -37,6 +38,7 @@ def motif_page(result: MotifResult) -> Page:
         "position on the k letters before it. Intervals are 95%, by the bootstrap over sequences; "
         "differences are paired. Sites and bits are of the motif fitted to all sequences.",
     )
+    page.add(Text(". ".join(f"{line[0].upper()}{line[1:]}" for line in result.verdict) + "."))
     columns, rows = result.table()
     page.add(Table(columns=columns, rows=rows))
     page.add(*curves(result))
@@ -80,18 +82,23 @@ def add_motif(page: Page, result: MotifResult, rows: Sequence[MotifRow]) -> None
         for row in rows
         if row.motif is not None
     ]
-    for i in range(0, len(logos), 2):
-        page.add(*logos[i : i + 2])
+    add_in_pairs(page, logos)
     positions = [str(j) for j in range(1, width + 1)]
     for row in rows:
         if row.order and row.motif is not None:
             model = row.motif.motif
-            gain = model.conditional_information() - model.information()
-            title = f"Bits that order {row.order} adds, by position"
-            page.add(Bars(positions, np.maximum(gain, 0).tolist(), title=title, unit="bits"))
+            gain = np.maximum(model.conditional_information() - model.information(), 0).round(3)
+            title = f"Bits that order {row.order} adds, by position: {gain.sum():.2f} in all"
+            page.add(Bars(positions, gain.tolist(), title=title, unit="bits"))
     if first.sites:
         page.add(*site_positions(result, rows[0]))
         page.add(site_table(result, rows[0]))
+
+
+def add_in_pairs(page: Page, components: Sequence[Component]) -> None:
+    """Add components, two in a row."""
+    for i in range(0, len(components), 2):
+        page.add(*components[i : i + 2])
 
 
 def site_positions(result: MotifResult, row: MotifRow) -> list[Component]:
@@ -150,11 +157,12 @@ def scan_page(result: ScanResult) -> Page:
         ("background", result.background),
         ("scanned in", f"{result.seconds:.1f} s"),
     ]
-    page = Page.about(f"Motifs located in {sequences.file}", facts, heading="The scan")
+    page = Page.about(f"Motifs located in {Path(sequences.file).name}", facts, heading="The scan")
     page.section(
         "The motifs",
-        "By chance a motif would occur as often as expected: the number of windows times the "
-        "p-value. P-values are exact for scores rounded to a ten-thousandth of their range.",
+        "How often a motif occurs, and how often it would by chance in a sequence of the "
+        "background. A motif whose least p-value is above the limit cannot occur. P-values are "
+        "exact for scores rounded to a ten-thousandth of their range.",
     )
     rows = [
         [
@@ -162,7 +170,7 @@ def scan_page(result: ScanResult) -> Page:
             one.source.alternate,
             one.motif.consensus,
             len(one.hits),
-            round(result.p_value * one.hits.tested, 1),
+            round(one.hits.expected, 1),
             f"{one.least_p_value:.2g}",
         ]
         for one in result.motifs
@@ -170,9 +178,15 @@ def scan_page(result: ScanResult) -> Page:
     columns = ["motif", "name", "consensus", "occurrences", "expected by chance", "least p-value"]
     page.add(Table(columns=columns, rows=rows))
     by_hits = sorted(result.motifs, key=lambda one: -len(one.hits))[:MOST_MOTIFS]
-    for one in by_hits:
-        title = " ".join(filter(None, (one.source.name, one.source.alternate)))
-        page.add(motif_logo(one.motif, title, note=f"{len(one.hits):,} occurrences"))
+    logos = [
+        motif_logo(
+            one.motif,
+            " ".join(filter(None, (one.source.name, one.source.alternate))),
+            note=f"{len(one.hits):,} occurrences",
+        )
+        for one in by_hits
+    ]
+    add_in_pairs(page, logos)
     if len(by_hits) < len(result.motifs):
         page.add(Text(f"Drawn are the {len(by_hits)} with most occurrences."))
     page.section("The occurrences", "The least p-values first.")

@@ -75,7 +75,7 @@ class ScanResult:
                     "width": one.motif.width,
                     "windows": one.hits.tested,
                     "hits": len(one.hits),
-                    "expected": self.p_value * one.hits.tested,
+                    "expected": one.hits.expected,
                     "least_p_value": one.least_p_value,
                 }
                 for one in self.motifs
@@ -125,7 +125,7 @@ def scan_file(
         motif = with_background(one.motif, null)
         hits = scan(motif, sequences.digits, p_value=p_value, both_strands=both)
         scanned.append(ScannedMotif(one, motif, hits))
-    source = f"order {order}, of {given.file}"
+    source = f"order {order}, of {Path(given.file).name}"
     seconds = time.monotonic() - began
     log(
         f"{path}: {len(sequences.texts):,} sequences, {sequences.letters:,} letters, "

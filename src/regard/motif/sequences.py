@@ -107,7 +107,8 @@ def read_sequences(
     """
     reader = InputReader().asked(format=format)
     modality = Biology(BiologyConfig(tokenizer="nucleotides"))
-    batches = reader.records(path, modality, Nucleotides, log)
+    pipe = str(path) == "-"
+    batches = reader.records(None if pipe else path, modality, Nucleotides, log)
     items = [item for batch in batches for item in batch]
     records = [item for item in items if not item.note and item.text.strip()]
     if len(records) < len(items):

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 
 from regard.data.inputs import InputReader, Item, RecordNotes, TokenLimit, quiet
@@ -31,6 +32,7 @@ from regard.run import Run
 from regard.tokenizers import Tokenizer
 
 REQUEST = EvaluationRequest()
+MOST_EXAMPLES = 200  # held-out records among which one is chosen to be shown
 
 
 @dataclass(frozen=True)
@@ -231,9 +233,18 @@ class Generator(Pipeline):
         return scores[0] if one else scores
 
     def example(self, most: int) -> str:
-        """Return the first held-out text; of running text, at most `most` tokens."""
-        record = [int(i) for i in self.held_out()[1].record(0)]
-        return self.tokenizer.decode(record[1 : 1 + most] if self.text else record[1:-1])
+        """Return a held-out text to show: the beginning of running text, `most` tokens, else the
+        record of median length that the model finds most probable, a familiar one.
+        """
+        shard = self.held_out()[1]
+        if self.text:
+            return self.tokenizer.decode([int(i) for i in shard.record(0)[1 : 1 + most]])
+        lengths = np.diff(shard.offsets)
+        median = np.sort(lengths)[len(lengths) // 2]
+        numbers = np.flatnonzero(lengths == median)[:MOST_EXAMPLES]
+        texts = [self.tokenizer.decode([int(i) for i in shard.record(n)[1:-1]]) for n in numbers]
+        scored = score(self.model, self.tokenizer, texts, constrain=self.forbidden)
+        return max(zip(texts, scored, strict=True), key=lambda pair: pair[1].total)[0]
 
     def score_example(self, example: str) -> tuple[list[str], list[float]]:
         return self.score(example)

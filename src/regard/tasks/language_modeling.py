@@ -57,7 +57,7 @@ class LanguageModeling(GradientTask):
             "score {run} FILE",
             "verify {run}",
         ),
-        metrics=("nats_per_symbol", "bits_per_symbol"),
+        metrics=("bits_per_symbol",),
     )
     starts_from = ("next",)
 
@@ -156,14 +156,14 @@ class LanguageModeling(GradientTask):
         facts = run_facts(run, model, tokenizer)
         if cut:
             request.log(cut)
-            facts.append(("text", cut))
         text = tokenizer.decode([i for i in ids if i != tokenizer.start])
         return language_page(
             model,
             tokenizer,
             ids,
-            title=f"{run.name} reads {quote(text)}",
+            title=f"How {run.name} reads {quote(text)}",
             facts=facts,
+            warnings=[f"{cut[0].upper()}{cut[1:]}."] if cut else [],
             constrain=generator.forbidden,
             beams=request.beams or 4,
             continues=generator.text or bool(cut),

@@ -152,10 +152,10 @@ class MaskedLanguageModeling(PredictionTask):
         facts = run_facts(run, model, tokenizer)
         if cut:
             request.log(cut)
-            facts.append(("text", cut))
+        warnings = [f"{cut[0].upper()}{cut[1:]}."] if cut else []
         read = text or tokenizer.decode([i for i in ids if i not in tokenizer.names])
-        title = f"{run.name} predicts tokens of {quote(read)}"
-        return masked_page(model, tokenizer, ids, title=title, facts=facts)
+        title = f"How {run.name} predicts the tokens of {quote(read)}"
+        return masked_page(model, tokenizer, ids, title=title, facts=facts, warnings=warnings)
 
 
 def filled_page(predictor: MaskedPredictor, request: LookRequest) -> Page:

@@ -70,7 +70,7 @@ class Seq2Seq(GradientTask):
             "score {run} FILE",
             "verify {run}",
         ),
-        metrics=("bleu", "chrf", "exact", "nats_per_symbol", "bits_per_symbol"),
+        metrics=("bleu", "chrf", "exact", "bits_per_symbol"),
     )
     starts_from = ("target",)
 
@@ -237,21 +237,22 @@ def translation_view(translator: Translator, run: Run, request: LookRequest) -> 
 
     pair = choose_pair(translator, request)
     facts = run_facts(run, translator.model, translator.tokenizer)
-    source = [int(i) for i in pair.source]
+    source, warnings = [int(i) for i in pair.source], []
     for what, ids in (("source", source), ("translation given", pair.target or ())):
         cut = truncate(ids, translator.max_source)[1]
         if cut:
             request.log(f"{what}: {cut}")
-            facts.append((what, cut))
+            warnings.append(f"{what.capitalize()}: {cut}.")
     log_unknown(source, translator.source_tokenizer, request.log)
     log_unknown(pair.target or (), translator.tokenizer, request.log)
     return translation_page(
         translator,
         pair,
-        title=f"{run.name} translates {quote(translator.source_tokenizer.decode(source))}",
+        title=f"How {run.name} translates {quote(translator.source_tokenizer.decode(source))}",
         facts=facts,
         alignment=load_head_alignment(run, translator.model, request.log),
         beams=request.beams or 5,
+        warnings=warnings,
     )
 
 
@@ -274,6 +275,22 @@ def choose_pair(translator: Translator, request: LookRequest) -> SourceTarget:
     return SourceTarget(source, reference=reference)
 
 
+def known_caption(run: Run, name: str) -> str:
+    """Return the caption that a file of arrays has for one of its images, `FILE[NUMBER]`, under the
+    name of the run's targets; empty if there is none.
+    """
+    from regard.data.media import read_arrays
+
+    file, bracket, number = name.rstrip("]").rpartition("[")
+    path = Path(file)
+    if not (bracket and number.isdigit() and path.suffix == ".npz" and path.is_file()):
+        return ""
+    captions = read_arrays(path).get(run.recipe.data.target)
+    if captions is None or captions.dtype.kind != "U" or int(number) >= len(captions):
+        return ""
+    return str(captions[int(number)].ravel()[0])
+
+
 def caption_view(translator: Translator, run: Run, request: LookRequest) -> Page:
     """Return the page about the named item, or about the first held-out one."""
     from regard.look.internals import log_unknown, require_held_out, run_facts
@@ -287,7 +304,9 @@ def caption_view(translator: Translator, run: Run, request: LookRequest) -> Page
         (item,) = translator.sources([name])
         features = translator.source_tokenizer.encode_batch([item])[0]
         caption = translator.tokenizer.encode(target).tolist() if target else None
-        pair = SourceTarget(features, caption)
+        known = known_caption(run, name)
+        reference = translator.tokenizer.encode(known).tolist() if known else None
+        pair = SourceTarget(features, caption, reference)
     else:
         split, shard = require_held_out(translator, what)
         assert shard.source is not None
@@ -298,7 +317,7 @@ def caption_view(translator: Translator, run: Run, request: LookRequest) -> Page
     return caption_page(
         translator,
         pair,
-        title=f"{run.name} describes {Path(name).name}",
+        title=f"How {run.name} describes {Path(name).name}",
         facts=run_facts(run, translator.model, translator.tokenizer),
         beams=request.beams or 5,
     )

@@ -103,8 +103,8 @@ class WordVectorTask(Task):
 
         vectors, text = self.pipeline(run, request.model(run)), request.text
         facts = run_facts(run, vectors.model, vectors.tokenizer)
-        about = f"words near {quote(text)}" if text else f"{len(vectors):,} words"
-        return word_vector_page(vectors, text.split(), title=f"{run.name}: {about}", facts=facts)
+        about = f"Words near {quote(text)}" if text else f"{len(vectors):,} words"
+        return word_vector_page(vectors, text.split(), title=f"{about} in {run.name}", facts=facts)
 
 
 def choose_epochs(model: Tables, train: Tables, words: int) -> str:

@@ -586,11 +586,11 @@ class Seed:
         return next(known, SYMBOL_LOSS)
 
     def value(self, name: str) -> float:
-        """Return a metric or, if there is none of that name, nats per symbol."""
+        """Return a metric or, if there is none of that name, bits per symbol."""
         measured = self.results[0].measured
         if name in self.quality or measured is None:
             return self.quality[name].value
-        return measured.per_symbol.value
+        return measured.estimates[SYMBOL_LOSS].value
 
 
 def build_comparison(

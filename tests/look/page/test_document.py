@@ -34,7 +34,15 @@ from regard.look.page import (
     Tagged,
     Text,
 )
-from regard.look.page.document import PACK_ABOVE, pack, pack_weights, to_json, visible
+from regard.look.page.document import (
+    PACK_ABOVE,
+    SCRIPTS,
+    asset,
+    pack,
+    pack_weights,
+    to_json,
+    visible,
+)
 
 
 @given(st.text())
@@ -217,10 +225,10 @@ def test_tables_texts_and_samples_are_readable_without_a_script():
     parts = [table, Facts([("seed", 7)]), Text("one\n\ntwo"), Sequences([("abc", -2.5)])]
     html = re.sub(r"<script.*?</script>", "", page_of(parts).render(), flags=re.S)
     assert (
-        '<tr class="highlight"><td class="left">&lt;b&gt;</td><td class="right">1235</td>' in html
+        '<tr class="highlight"><td class="left">&lt;b&gt;</td><td class="right">1,235</td>' in html
     )
     assert "<dt>seed</dt><dd>7</dd>" in html and "<p>one</p><p>two</p>" in html
-    assert '<bdi>abc</bdi><span class="score">-2.5</span>' in html
+    assert '<bdi>abc</bdi><span class="score">−2.5</span>' in html
     assert "<noscript>" in html
 
 
@@ -276,3 +284,13 @@ def test_a_page_about_a_run_starts_with_its_facts():
 def test_wrong_data_is_refused_with_its_name(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_no_two_scripts_declare_the_same_name():
+    """All scripts share one scope: a second declaration would leave the whole page undrawn."""
+    names = []
+    for name in SCRIPTS:
+        for line in asset(name).splitlines():
+            if match := re.match(r"(?:const|let|function) +(?:\[([^\]]+)\]|(\w+))", line):
+                names += [word.strip() for word in (match[1] or match[2]).split(",")]
+    assert len(names) > 100 and sorted(set(names)) == sorted(names)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -44,7 +44,9 @@ class Lines(Component):
 
     A value that is not finite, or not positive on a logarithmic axis, leaves a gap; the chart
     says how many. `x_ticks` are marked instead of round numbers; `levels` are named dashed lines;
-    `dots` names series that are points without a line between them.
+    `dots` names series that are points without a line between them, and `areas` those that are
+    filled down to 0, a background for the others. Colours of `ordered` series follow a ramp. More
+    series than colours are named at their ends.
     """
 
     kind: ClassVar[str] = "lines"
@@ -58,6 +60,8 @@ class Lines(Component):
     x_ticks: Sequence[float] = ()
     levels: Mapping[str, float] = field(default_factory=dict)
     dots: Sequence[str] = ()
+    areas: Sequence[str] = ()
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         if not self.series:
@@ -67,7 +71,7 @@ class Lines(Component):
             raise ValueError(f"series must have different names, got {[s[0] for s in self.series]}")
         for name, xs, ys in self.series:
             check_length(f"ys of {name!r}", len(ys), "x", len(xs))
-        for what, names in (("dots", self.dots), ("bands", self.bands)):
+        for what, names in (("dots", self.dots), ("bands", self.bands), ("areas", self.areas)):
             for name in names:
                 if name not in lengths:
                     raise ValueError(
@@ -175,6 +179,43 @@ class Bars(Component):
 
 
 @dataclass(frozen=True, eq=False)
+class Intervals(Component):
+    """A dot per label with its interval, on an axis of their own range; infinite values have rows.
+
+    For metrics, which are compared with each other rather than with 0. `highlight` holds the rows
+    that stand out, and `better` says which end of the axis is the good one: where a few bad rows
+    would press the better half together, the axis is that of the better half at first.
+    """
+
+    kind: ClassVar[str] = "intervals"
+    labels: Sequence[str]
+    values: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    title: str = ""
+    unit: str = ""
+    highlight: Sequence[int] = ()
+    better: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("values", "low", "high"):
+            check_length(name, len(getattr(self, name)), "label", len(self.labels))
+        check_indices("highlight", "rows", self.highlight, len(self.labels))
+        check_choice("better", self.better, ("", "less", "more"))
+
+    def axis(self) -> str:
+        """Return the label of the axis: the unit, and which end is the good one."""
+        return ", ".join(filter(None, (self.unit, self.better and f"{self.better} is better")))
+
+    def data(self) -> dict[str, Any]:
+        return self.fields("unit") | {"axis": self.axis()}
+
+    def fallback(self) -> str:
+        rows = list(zip(self.labels, self.values, self.low, self.high, strict=True))
+        return Table(["", self.unit or "value", "low", "high"], rows, title=self.title).fallback()
+
+
+@dataclass(frozen=True, eq=False)
 class Histogram(Component):
     """Counts between consecutive edges: one more edge than counts, edges increasing."""
 
@@ -203,7 +244,8 @@ class Histogram(Component):
 class Scatter(Component):
     """Points (N, 2), coloured by their `groups` or by their `values`, if given.
 
-    `texts` say what each point is. `marks` name points that stand out, by their number. With
+    `texts` say what each point is. `marks` name points that stand out, by their number. `order`
+    names groups in the order of the legend; others follow, the most frequent first. With
     `diagonal`, where both coordinates are equal is drawn as a line.
     """
 
@@ -218,6 +260,7 @@ class Scatter(Component):
     title: str = ""
     unit: str = ""
     diagonal: bool = False
+    order: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         array = as_array("points", self.points, 2)
@@ -236,18 +279,25 @@ class Scatter(Component):
         return np.asarray(self.points, dtype=np.float64)
 
     def names(self) -> list[str]:
-        """Return the different groups, the most frequent first."""
-        return [name for name, _ in Counter(self.groups).most_common()]
+        """Return the different groups: those of `order`, then others, the most frequent first."""
+        return _in_order(self.groups, self.order)
 
     def data(self) -> dict[str, Any]:
         numbered = {name: i for i, name in enumerate(self.names())}
         x, y = self.array().T
-        return self.fields("points") | {
+        return self.fields("points", "order") | {
             "x": numbers(x),
             "y": numbers(y),
             "groups": [numbered[name] for name in self.groups],
             "names": list(numbered),
         }
+
+
+def _in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Return the different names: those of `order`, then others, the most frequent first."""
+    counts = Counter(names)
+    rest = [name for name, _ in counts.most_common() if name not in order]
+    return [name for name in order if name in counts] + rest
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -257,7 +307,7 @@ class Projector(Component):
     `planes` are layouts of the same first N of the `words`, (N, 2) each, with labels of their
     `axes` where these mean something; `groups` colour them. For the first L words, `neighbours` has
     the indices of the nearest words, nearest first, and `similarities` how similar they are.
-    `chosen` is selected when the page opens.
+    `chosen` is selected when the page opens, and the `queries` are always named.
     """
 
     kind: ClassVar[str] = "projector"
@@ -268,9 +318,11 @@ class Projector(Component):
     similarities: Sequence[Sequence[float]]
     axes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     chosen: int = 0
+    queries: Sequence[int] = ()
     title: str = ""
 
     def __post_init__(self) -> None:
+        check_indices("queries", "points", self.queries, len(self.groups))
         check_length(
             "similarities", len(self.similarities), "row of neighbours", len(self.neighbours)
         )
@@ -373,11 +425,40 @@ class MaskMap(Component):
         return self.heatmap().data()
 
 
+MOST_STORED = 600_000  # attention weights up to which all are on the page, at a byte each
+TILED = 260_000  # tiles of larger maps, over all heads
+
+
+def pack_sparse(weights: NDArray[np.float64]) -> dict[str, Any]:
+    """Return weights (L, H, T, S) as the greatest of each tile and the largest few of each row, in
+    about as many bytes as MOST_STORED weights.
+
+    A reader knows of any other weight that it is at most its tile and the least stored of its row.
+    """
+    layers, heads, rows, columns = weights.shape
+    side = next((n for n in (128, 64, 32) if layers * heads * n * n <= TILED), 16)
+    down, across = min(side, rows), min(side, columns)
+    down_of, across_of = (np.arange(n) * m // n for n, m in ((rows, down), (columns, across)))
+    first_row, first_column = (np.unique(x, return_index=True)[1] for x in (down_of, across_of))
+    tiles = np.maximum.reduceat(np.maximum.reduceat(weights, first_row, 2), first_column, 3)
+    count = (MOST_STORED - tiles.size) // (3 * layers * heads * rows)
+    count = int(np.clip(count, 2, columns))
+    order = np.argsort(-weights, axis=-1, kind="stable")[..., :count]  # (L, H, T, K), falling
+    largest = np.take_along_axis(weights, order, -1)
+    return {
+        "shape": list(weights.shape),
+        "tiles": pack_weights(tiles),
+        "values": pack_weights(largest),
+        "columns": encode_bytes(order.astype("<u2")),
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class AttentionMaps(Component):
     """Attention weights (L, H, T, S): all heads small, and one of them large as map or arcs.
 
-    `tokens` names the T queries and `sources` the S keys (the same tokens when empty). A row sums
+    Of more than MOST_STORED weights only the largest of each row and the greatest of each tile are
+    stored. `tokens` names the T queries and `sources` the S keys (the same when empty). A row sums
     to one, or to zero where a query may look nowhere; only the range [0, 1] is checked here.
     `scores` (L, H, T, S), where given, are the inputs of the softmax; a score that is not finite is
     masked. `chosen`, a layer and a head, is shown large at first.
@@ -421,9 +502,20 @@ class AttentionMaps(Component):
         """Return one name per layer, numbered from 1 when none were given."""
         return list(self.layers) or [f"layer {i + 1}" for i in range(self.array().shape[0])]
 
+    def entropies(self) -> NDArray[np.float64]:
+        """Return (L, H): the mean entropy of the rows of each head in bits, without empty rows."""
+        weights = self.array()
+        mass = weights.sum(-1)  # (L, H, T)
+        shares = weights / np.where(mass > 0, mass, 1)[..., None]
+        bits = -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(-1)
+        return np.asarray((bits * (mass > 0)).sum(-1) / np.maximum((mass > 0).sum(-1), 1))
+
     def data(self) -> dict[str, Any]:
+        weights = self.array()
+        large = weights.size > MOST_STORED
         return self.fields("weights", "scores") | {
-            "weights": pack_weights(self.array()),
+            "weights": (pack_sparse if large else pack_weights)(weights),
+            "entropies": numbers(self.entropies().ravel()),
             "sources": self.keys(),
             "layers": self.layer_names(),
             "scores": None if self.scores is None else pack(as_array("scores", self.scores, 4)),
@@ -436,8 +528,9 @@ class TokenMaps(Component):
 
     `maps` (M, Q, N): each has one value per token (Q = 1) or, for every token that can be chosen,
     one for each other. With one row more than tokens, the first row is that of `<S>`; `aside`
-    (M, Q), if given, is the value of `<S>` in each row. Small maps stand in rows of `across`. The
-    scale is "weights", from 0 to 1, or "diverging".
+    (M, Q), if given, is the value of `<S>` in each row. Small maps stand in rows of `across`;
+    `over` names their columns and `down` their rows. The scale is "weights", from 0 to 1,
+    "diverging" or, of images, "sequential" over all of the maps.
     """
 
     maps: ArrayLike
@@ -447,9 +540,16 @@ class TokenMaps(Component):
     scale: str = "weights"
     across: int = 0
     aside: ArrayLike | None = None
+    over: Sequence[str] = ()
+    down: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        check_choice("scale", self.scale, ("weights", "diverging"))
+        check_choice("scale", self.scale, ("weights", "diverging", "sequential"))
+        across = self.across or len(self.names)
+        if self.over:
+            check_length("over", len(self.over), "map across", across)
+        if self.down:
+            check_length("down", len(self.down), "row of maps", -(-len(self.names) // across))
         array = as_array("maps", self.maps, 3)
         count = array.shape[2]
         check_length("names", len(self.names), "map", array.shape[0])
@@ -474,32 +574,38 @@ class TokenMaps(Component):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageMaps(TokenMaps):
-    """Maps over the rows × columns patches (`grid`) of an image of bytes (height, width, C).
+    """Maps over the rows × columns patches (`grid`) of an image of bytes (height, width, C), which
+    is drawn beside them; without `pixels`, the maps stand alone.
 
-    A chosen patch `verb` those of its map. `columns`, if given, names each column of small maps.
+    A chosen patch `verb` those of its map. With `outlined`, map i belongs to patch i, whose border
+    is drawn.
     """
 
     kind: ClassVar[str] = "image-maps"
-    pixels: ArrayLike
+    pixels: ArrayLike | None = None
     grid: tuple[int, int]
     verb: str = "looks at"
-    columns: Sequence[str] = ()
+    outlined: bool = False
 
     def __post_init__(self) -> None:
-        image = np.asarray(self.pixels)
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
+        image = self.image()
+        if image is not None and (image.ndim != 3 or image.shape[2] not in (1, 3)):
             raise ValueError(f"pixels must be bytes of 1 or 3 channels, got {image.shape}")
         TokenMaps.__post_init__(self)
         check_length("maps", self.array().shape[2], "patch", self.grid[0] * self.grid[1])
-        if self.columns:
-            check_length("columns", len(self.columns), "map across", self.across or len(self.names))
 
-    def image(self) -> NDArray[np.uint8]:
-        """Return the pixels, (height, width, C)."""
+    def image(self) -> NDArray[np.uint8] | None:
+        """Return the pixels, (height, width, C), if there are any."""
+        if self.pixels is None:
+            return None
+        if np.asarray(self.pixels).dtype != np.uint8:
+            raise ValueError(f"pixels must be bytes, got {np.asarray(self.pixels).dtype}")
         return np.ascontiguousarray(self.pixels, dtype=np.uint8)
 
     def data(self) -> dict[str, Any]:
         image = self.image()
+        if image is None:
+            return TokenMaps.data(self) | {"pixels": None}
         return TokenMaps.data(self) | {"pixels": encode_bytes(image), "size": list(image.shape)}
 
 
@@ -587,6 +693,73 @@ class Surprise(Component):
         return self.fields("rows") | {"rows": rows}
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reading(Component):
+    """A text as a model reads it: the bits of each token, and what was expected in its place.
+
+    `expected` holds the most probable (token, probability) at each position, falling, and of what
+    follows the text if it is longer by one; it is empty where nothing was predicted. `ranks` are
+    those of the tokens among all `size`, from 1, 0 where unknown.
+    """
+
+    kind: ClassVar[str] = "reading"
+    tokens: Sequence[str]
+    bits: Sequence[float]
+    expected: Sequence[Sequence[tuple[str, float]]]
+    ranks: Sequence[int]
+    size: int
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        check_length("bits", len(self.bits), "token", len(self.tokens))
+        check_length("ranks", len(self.ranks), "token", len(self.tokens))
+        if len(self.expected) - len(self.tokens) not in (0, 1):
+            raise ValueError(
+                f"expected must have an entry for each of {len(self.tokens)} tokens, and at most "
+                f"one more, got {len(self.expected)}"
+            )
+
+    def surprise(self) -> Surprise:
+        """Return the text without what was expected, as figures draw it."""
+        return Surprise(self.tokens, [("", self.bits)], title=self.title)
+
+    def data(self) -> dict[str, Any]:
+        names = {name: 0 for row in self.expected for name, _ in row}
+        numbered = {name: i for i, name in enumerate(names)}
+        rows = [[[numbered[name], round(p, 5)] for name, p in row] for row in self.expected]
+        bits = numbers(max(b, 0.0) if b == b else b for b in self.bits)
+        return self.fields("bits", "expected") | {
+            "bits": bits,
+            "names": list(names),
+            "expected": rows,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Ribbons(Component):
+    """Two texts, and ribbons from each token of the second to those of the first, as wide as the
+    weights (T, S), from 0 to 1. `names` are those of the texts.
+    """
+
+    kind: ClassVar[str] = "ribbons"
+    source: Sequence[str]
+    target: Sequence[str]
+    weights: ArrayLike
+    names: tuple[str, str] = ("source", "translation")
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        array = as_weights(as_array("weights", self.weights, 2))
+        object.__setattr__(self, "weights", array)
+        check_length("target", len(self.target), "row of weights", array.shape[0])
+        check_length("source", len(self.source), "column of weights", array.shape[1])
+
+    def heatmap(self) -> Heatmap:
+        """Return the weights as a map, as figures draw them."""
+        title = self.title
+        return Heatmap(self.weights, self.target, self.source, title, "weights", "weight")
+
+
 @dataclass(frozen=True, eq=False)
 class Contributions(Component):
     """A text whose tokens are coloured by what each adds to a score, negative where it lowers it.
@@ -662,7 +835,8 @@ class Logo(Component):
 class Tagged(Component):
     """A text whose tokens have tags, such as the state that emitted each; None is no tag.
 
-    `notes` describe a tag.
+    `notes` describe a tag. `order` names tags in the order of the legend; others follow, the most
+    frequent first.
     """
 
     kind: ClassVar[str] = "tagged"
@@ -670,18 +844,19 @@ class Tagged(Component):
     tags: Sequence[str | None]
     notes: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
+    order: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_length("tags", len(self.tags), "token", len(self.tokens))
 
     def names(self) -> list[str]:
-        """Return the different tags, the most frequent first."""
-        return [tag for tag, _ in Counter(t for t in self.tags if t is not None).most_common()]
+        """Return the different tags: those of `order`, then others, the most frequent first."""
+        return _in_order((tag for tag in self.tags if tag is not None), self.order)
 
     def data(self) -> dict[str, Any]:
         names = self.names()
         numbered: dict[str | None, int] = {name: i for i, name in enumerate(names)} | {None: -1}
-        return self.fields("tags", "notes") | {
+        return self.fields("tags", "notes", "order") | {
             "tags": [numbered[tag] for tag in self.tags],
             "names": names,
             "notes": [self.notes.get(name, "") for name in names],

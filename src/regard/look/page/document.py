@@ -52,6 +52,10 @@ class Component:
         names = self.__dataclass_fields__  # type: ignore[attr-defined]
         return {name: as_json(getattr(self, name)) for name in names if name not in without}
 
+    def parts(self) -> tuple[Component, ...]:
+        """Return what figures draw: the component itself."""
+        return (self,)
+
     def fallback(self) -> str:
         """Return the HTML shown until the script draws, and where scripts are off."""
         title = getattr(self, "title", "") or self.kind
@@ -122,18 +126,21 @@ def as_json(value: Any) -> Any:
 
 
 def cell(value: object) -> str:
-    """Format a table cell: four digits for floats, thousands separated, a dash for None."""
+    """Format a table cell: four digits for floats, thousands separated, a real minus sign, a dash
+    for None.
+    """
     if value is None:
         return "–"
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, int | np.integer):
-        return f"{int(value):,}"
+        return f"{int(value):,}".replace("-", "−")
     if isinstance(value, float | np.floating):
         size = float(value)
         if not math.isfinite(size):
             return {math.inf: "∞", -math.inf: "−∞"}.get(size, "not a number")
-        return f"{size:.4g}" if abs(size) < 1e4 else f"{size:,.0f}"
+        text = f"{size:,.4g}" if abs(size) < 1e4 else f"{size:,.0f}"
+        return text.replace("-", "−")
     return str(value)
 
 
@@ -213,20 +220,29 @@ SCRIPTS = (
     "prose.js",
     "heatmap.js",
     "arcs.js",
+    "text_map.js",
     "attention.js",
     "surprise.js",
+    "reading.js",
     "tagged.js",
     "distribution.js",
     "beam_tree.js",
+    "ribbons.js",
     "axes.js",
+    "labels.js",
     "charts.js",
+    "intervals.js",
     "forecasts.js",
     "scatter.js",
     "image_maps.js",
     "point_maps.js",
     "series_maps.js",
     "projector.js",
+    "pictures.js",
+    "records.js",
+    "molecule.js",
     "logo.js",
+    "choices.js",
     "page.js",
 )
 
@@ -290,7 +306,8 @@ class Table(Component):
     """Rows of text and numbers.
 
     `align` holds "left" or "right" per column; when empty, columns of numbers go right. `highlight`
-    holds the indices of rows to set apart, such as the winners of a comparison.
+    holds the indices of rows to set apart, such as the winners of a comparison, and `warn` those of
+    rows to be wary of, such as claims that fail.
     """
 
     kind: ClassVar[str] = "table"
@@ -299,6 +316,7 @@ class Table(Component):
     align: Sequence[str] = ()
     highlight: Collection[int] = ()
     title: str = ""
+    warn: Collection[int] = ()
 
     def __post_init__(self) -> None:
         for i, row in enumerate(self.rows):
@@ -308,6 +326,7 @@ class Table(Component):
         for side in self.align:
             check_choice("align", side, ("left", "right"))
         check_indices("highlight", "rows", self.highlight, len(self.rows))
+        check_indices("warn", "rows", self.warn, len(self.rows))
 
     def alignments(self) -> list[str]:
         """Return the alignment of each column."""
@@ -328,6 +347,7 @@ class Table(Component):
             "rows": [[cell(value) for value in row] for row in self.rows],
             "align": self.alignments(),
             "highlight": sorted(self.highlight),
+            "warn": sorted(self.warn),
         }
 
     def fallback(self) -> str:
@@ -342,7 +362,8 @@ class Table(Component):
                 f'<td class="{side}">{escape(cell(value))}</td>'
                 for value, side in zip(row, alignments, strict=True)
             )
-            mark = ' class="highlight"' if i in self.highlight else ""
+            marked = "highlight" if i in self.highlight else "warn" if i in self.warn else ""
+            mark = f' class="{marked}"' if marked else ""
             body += f"<tr{mark}>{cells}</tr>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f'{_caption(self.title)}<div class="scroll">{table}</div>'
@@ -367,6 +388,28 @@ class Sequences(Component):
             side = "" if score is None else f'<span class="score">{escape(cell(score))}</span>'
             items += f"<li><bdi>{escape(text)}</bdi>{side}</li>"
         return f'{_caption(self.title)}<ol class="samples">{items}</ol>'
+
+
+@dataclass(frozen=True, eq=False)
+class Choices(Component):
+    """Several views of one thing, (name, component) pairs, of which the reader chooses one."""
+
+    kind: ClassVar[str] = "choices"
+    options: Sequence[tuple[str, Component]]
+
+    def __post_init__(self) -> None:
+        if not self.options:
+            raise ValueError("options must hold at least one (name, component), got none")
+
+    def parts(self) -> tuple[Component, ...]:
+        return tuple(part for _, component in self.options for part in component.parts())
+
+    def data(self) -> dict[str, Any]:
+        options = [{"name": n, "kind": c.kind, "data": c.data()} for n, c in self.options]
+        return {"options": options}
+
+    def fallback(self) -> str:
+        return "".join(f"<h3>{escape(name)}</h3>{c.fallback()}" for name, c in self.options)
 
 
 def _caption(title: str) -> str:
@@ -394,11 +437,17 @@ def policy(code: str) -> str:
     )
 
 
+def summary(facts: Sequence[tuple[str, object]]) -> str:
+    """Return the first three facts as a line."""
+    return " · ".join(f"{label} {cell(value)}" for label, value in facts[:3])
+
+
 @dataclass
 class _Section:
     title: str
     note: str
     rows: list[tuple[Component, ...]] = field(default_factory=list)
+    folded: bool = False
 
 
 class Page:
@@ -407,6 +456,7 @@ class Page:
     def __init__(self, title: str, subtitle: str = "") -> None:
         self.title = title
         self.subtitle = subtitle
+        self.warnings: list[str] = []
         self._sections: list[_Section] = []
 
     @classmethod
@@ -414,15 +464,27 @@ class Page:
         cls, title: str, facts: Sequence[tuple[str, object]], heading: str = "The model"
     ) -> Page:
         """Start a page with the facts of a run: the first three as subtitle, all as a section."""
-        page = cls(title, " · ".join(f"{label} {cell(value)}" for label, value in facts[:3]))
-        if facts:
-            page.section(heading)
-            page.add(Facts(facts))
+        page = cls(title, summary(facts))
+        page.add_facts(facts, heading)
         return page
+
+    def add_facts(self, facts: Sequence[tuple[str, object]], heading: str = "The model") -> None:
+        """Add the facts of a run as a section, if there are any."""
+        if facts:
+            self.section(heading)
+            self.add(Facts(facts))
+
+    def warn(self, *warnings: str) -> None:
+        """Say at the top of the page, before everything else, why it should not be trusted."""
+        self.warnings += warnings
 
     def section(self, title: str, note: str = "") -> None:
         """Start a section; the note explains it in a sentence or two."""
         self._sections.append(_Section(title, note))
+
+    def details(self, title: str, note: str = "") -> None:
+        """Start a section that is folded until the reader opens it."""
+        self._sections.append(_Section(title, note, folded=True))
 
     def add(self, *components: Component) -> None:
         """Add components to the current section; those of one call share a row if they fit."""
@@ -438,8 +500,9 @@ class Page:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """All components of the page, in order."""
-        return tuple(c for section in self._sections for row in section.rows for c in row)
+        """All components of the page, in order; of a choice, each of its views."""
+        rows = (row for section in self._sections for row in section.rows)
+        return tuple(part for row in rows for component in row for part in component.parts())
 
     def render(self) -> str:
         """Return the page as one HTML document."""
@@ -454,6 +517,7 @@ class Page:
                 f'<title>{escape(self.title)}</title><link rel="icon" href="data:,">',
                 f"<style>{asset('page.css')}</style></head><body>",
                 f"<header><h1>{escape(self.title)}</h1>{self._subtitle()}</header>",
+                *(f'<p class="notice" role="note">{escape(text)}</p>' for text in self.warnings),
                 '<noscript><p class="notice">Scripts are off: tables and texts are complete, '
                 "figures are not drawn.</p></noscript>",
                 self._contents(),
@@ -496,6 +560,9 @@ class Page:
         rows = "\n".join(
             f'<div class="row">{"".join(map(_mount_point, row))}</div>' for row in section.rows
         )
+        if section.folded:
+            rows = f"<details><summary>{title}</summary>{note}\n{rows}</details>"
+            title = note = ""
         return f'<section id="section-{index + 1}">{title}{note}\n{rows}</section>'
 
 

@@ -31,6 +31,38 @@ function unpack(packed) {
   return { shape, bits: 16, get, bounds: (i) => (step ? [get(i) - step / 2, get(i) + step / 2] : null) };
 }
 
+// Many weights (L, H, T, S): the greatest of every tile, and the few largest of each row. A weight that is not
+// among these is at most the least of them, and at most its tile. Returns one matrix per head.
+function sparseHeads(packed) {
+  const [layers, count, rows, columns] = packed.shape;
+  const [tiles, values, places] = [unpack(packed.tiles), unpack(packed.values), decode(packed.columns)];
+  const [down, across] = tiles.shape.slice(-2);
+  const most = values.shape[values.shape.length - 1];
+  const view = new DataView(places.buffer);
+  return Array.from({ length: layers * count }, (_, head) => {
+    let kept = null; // rows × columns, NaN where not kept; made when first read
+    const tile = (r, c) => tiles.get((head * down + Math.floor((r * down) / rows)) * across + Math.floor((c * across) / columns));
+    const fill = () => {
+      kept = new Float64Array(rows * columns).fill(NaN);
+      for (let r = 0; r < rows; r++)
+        for (let k = 0; k < most; k++) {
+          const i = (head * rows + r) * most + k;
+          kept[r * columns + view.getUint16(2 * i, true)] = values.get(i);
+        }
+    };
+    const known = (r, c) => {
+      if (!kept) fill();
+      return !Number.isNaN(kept[r * columns + c]);
+    };
+    const least = (r) => values.get((head * rows + r) * most + most - 1);
+    const get = (r, c) => (known(r, c) ? kept[r * columns + c] : Math.min(tile(r, c), least(r)));
+    const step = (value) => [(Math.max(0, Math.sqrt(value) - 0.5 / 255)) ** 2, Math.min(1, Math.sqrt(value) + 0.5 / 255) ** 2];
+    const bounds = (r, c) => [known(r, c) ? step(get(r, c))[0] : 0, step(get(r, c))[1]];
+    const overview = matrixOf(tiles, head * down * across);
+    return { rows, columns, bits: 8, get, bounds, known, overview };
+  });
+}
+
 // A two-dimensional window on an array, from an offset.
 function matrixOf(array, offset = 0) {
   const [rows, columns] = array.shape.slice(-2);
@@ -54,7 +86,7 @@ function extent(matrix) {
   return low <= high ? [low, high] : [0, 1];
 }
 
-// The greatest value under each pixel of a smaller image: a lone line of weights must not vanish.
+// The value farthest from zero under each pixel of a smaller image: a lone line of weights must not vanish.
 function shrink(matrix, size) {
   const rows = Math.min(matrix.rows, size);
   const columns = Math.min(matrix.columns, size);
@@ -64,7 +96,7 @@ function shrink(matrix, size) {
     for (let c = 0; c < matrix.columns; c++) {
       const i = row + Math.floor((c * columns) / matrix.columns);
       const value = matrix.get(r, c);
-      if (value > values[i]) values[i] = value;
+      if (Math.abs(value) > Math.abs(values[i])) values[i] = value;
     }
   }
   return { rows, columns, get: (r, c) => values[r * columns + c] };
@@ -88,4 +120,9 @@ function matrixImage(matrix, scale) {
     }
   context.putImageData(image, 0, 0);
   return canvas;
+}
+
+// Weights without those that a mask forbids: these are hatched, as their scores are.
+function unmasked(weights, scores) {
+  return { ...weights, get: (r, c) => (Number.isFinite(scores.get(r, c)) ? weights.get(r, c) : NaN) };
 }

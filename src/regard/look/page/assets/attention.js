@@ -1,18 +1,4 @@
-// All heads of all layers as small maps; the chosen one large, as a map or as arcs.
-function meanEntropy(matrix) {
-  let [total, rows] = [0, 0];
-  for (let r = 0; r < matrix.rows; r++) {
-    let [mass, sum] = [0, 0];
-    for (let c = 0; c < matrix.columns; c++) {
-      const weight = matrix.get(r, c);
-      mass += weight;
-      if (weight > 0) sum -= weight * Math.log2(weight);
-    }
-    if (mass > 0) [total, rows] = [total + sum / mass + Math.log2(mass), rows + 1];
-  }
-  return rows ? total / rows : 0;
-}
-
+// All heads of all layers as small maps; the chosen one large, as a map, over the text or as arcs.
 function headGrid(data, heads, size, choose) {
   const [layers, count] = [data.layers.length, heads.length / data.layers.length];
   const thumbs = heads.map((_, i) => {
@@ -25,7 +11,7 @@ function headGrid(data, heads, size, choose) {
   grid.append(el("span"), ...Array.from({ length: count }, (_, h) => el("span", { class: "head" }, `${h + 1}`)));
   for (let l = 0; l < layers; l++)
     grid.append(el("span", {}, label(data.layers[l])), ...thumbs.slice(l * count, (l + 1) * count));
-  const small = heads.map((matrix) => shrink(matrix, size));
+  const small = heads.map((matrix) => shrink(matrix.overview ?? matrix, size));
   onWidth(grid, () => {
     const scale = scaleOf("sequential", [0, 1], true);
     thumbs.forEach((thumb, i) => thumb.replaceChildren(matrixImage(small[i], scale)));
@@ -35,14 +21,16 @@ function headGrid(data, heads, size, choose) {
 }
 
 renderers.attention = (data) => {
-  const weights = unpack(data.weights);
-  const [layers, count, rows, columns] = weights.shape;
+  const stored = data.weights.tiles ? null : unpack(data.weights);
+  const [layers, count, rows, columns] = data.weights.shape;
   const split = (array) => Array.from({ length: layers * count }, (_, i) => matrixOf(array, i * rows * columns));
-  const heads = split(weights);
+  const heads = stored ? split(stored) : sparseHeads(data.weights);
   const scores = data.scores && split(unpack(data.scores));
   const [tokens, sources] = [data.tokens.map((t) => visible(t)), data.sources.map((t) => visible(t))];
+  const one = rows === columns && data.tokens.every((token, i) => token === data.sources[i]); // a text that looks at itself
   const detail = el("div", { class: "detail" });
-  let [chosen, mode] = [data.chosen[0] * count + data.chosen[1], "map"];
+  let [chosen, mode] = [data.chosen[0] * count + data.chosen[1], Math.max(rows, columns) > ZOOMED ? "text" : "map"];
+  let pinned = [0, rows - 1]; // the token of the text view, kept when another head is chosen
 
   const show = () => {
     const matrix = heads[chosen];
@@ -60,9 +48,9 @@ renderers.attention = (data) => {
     const shared = { rows: tokens, columns: sources };
     const weighed = () => el("div", {},
       scores ? el("h5", {}, "weights: after the softmax") : null,
-      mapView(matrix, {
+      mapView(scores ? unmasked(matrix, scores[chosen]) : matrix, {
         ...shared, lines: reading("weight", matrix), scale: () => scaleOf("sequential", [0, 1], true),
-        values: scores ? weightInCell : null,
+        values: scores ? weightInCell : null, pooled: true, overview: matrix.overview,
         describe: `attention weights of ${name}; arrow keys read them`,
       }),
       colourBar("sequential", 0, 1, "weight"));
@@ -84,11 +72,13 @@ renderers.attention = (data) => {
       el("p", { class: "hint" },
         "Rows look, columns are looked at. The colour of weights follows their square root, so that small ones show."),
     ];
+    const text = () => [textMap(matrix, { tokens: data.tokens, sources: data.sources, one, pinned, pin: (place) => (pinned = place) })];
+    const views = { map, text, arcs: () => [arcsView(matrix, tokens, sources)] };
     detail.replaceChildren(
       el("div", { class: "toolbar" }, el("h4", {}, name),
-        el("span", { class: "toggle", role: "group", "aria-label": "view" }, button("map"), button("arcs")),
-        el("span", { class: "fact" }, `mean entropy ${format(meanEntropy(matrix), 3)} bits`)),
-      ...(mode === "map" ? map() : [arcsView(matrix, tokens, sources)]));
+        el("span", { class: "toggle", role: "group", "aria-label": "view" }, ...Object.keys(views).map(button)),
+        el("span", { class: "fact" }, `mean entropy ${format(data.entropies[chosen], 3)} bits`)),
+      ...views[mode]());
   };
   const size = count > 12 ? 34 : count > 6 ? 44 : 58;
   const { grid, thumbs } = headGrid(data, heads, size, (i) => {
@@ -96,6 +86,9 @@ renderers.attention = (data) => {
     show();
   });
   show();
-  const note = "Weights are stored in 8 bits of their square root; the read-out gives the interval.";
-  return [heading(data.title), el("div", { class: "split" }, grid, detail), weights.bits ? el("p", { class: "hint" }, note) : null];
+  const note = stored
+    ? "Weights are stored in 8 bits of their square root; the read-out gives the interval."
+    : `Of each row the ${data.weights.values.shape[3]} largest weights are stored, and of the rest the greatest of every tile: the read-out says “at most”.`;
+  const exact = stored && !stored.bits;
+  return [heading(data.title), el("div", { class: "split" }, grid, detail), exact ? null : el("p", { class: "hint" }, note)];
 };

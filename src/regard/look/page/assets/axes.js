@@ -2,13 +2,19 @@
 const MARGIN = { left: 58, right: 18, top: 10, bottom: 44 };
 
 function ticksOf([low, high], log, most, whole = false) {
-  // Within one decade a logarithmic axis reads best with evenly spaced ticks.
-  if (log && high / low > 10) {
-    const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
-    const skip = Math.max(1, Math.ceil((last - first) / most));
-    const ticks = [];
-    for (let e = first; e <= last; e += skip) ticks.push(10 ** e);
-    return ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+  // On a logarithmic axis powers of ten, with 2 and 5 between them where there is room; within less than that
+  // evenly spaced ticks read best.
+  if (log) {
+    const between = (digits, skip = 1) => {
+      const ticks = [];
+      for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e += skip)
+        ticks.push(...digits.map((digit) => Number((digit * 10 ** e).toPrecision(1))));
+      return ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+    };
+    const [fine, decades] = [between([1, 2, 5]), between([1])];
+    if (fine.length > 2 && fine.length <= most + 1) return fine;
+    if (decades.length > 1) return between([1], Math.ceil(decades.length / (most + 1)));
+    if (fine.length > 1) return fine;
   }
   const rough = Math.max((high - low) / most, whole ? 1 : 0);
   const unit = 10 ** Math.floor(Math.log10(rough));
@@ -39,21 +45,29 @@ function shortNumber(value) {
   return format(value);
 }
 
-function frameOf(domain, data, width, height) {
-  const x = positionOf(domain.x, data.log_x, MARGIN.left, width - MARGIN.right);
+const axisName = (name, log) => label(name) + (log ? " (logarithmic)" : "");
+
+// `aside` is room at the right for names of the curves.
+function frameOf(domain, data, width, height, aside = 0) {
+  const x = positionOf(domain.x, data.log_x, MARGIN.left, width - MARGIN.right - aside);
   const y = positionOf(domain.y, data.log_y, height - MARGIN.bottom, MARGIN.top);
-  const [bottom, right] = [height - MARGIN.bottom, width - MARGIN.right];
+  const [bottom, right] = [height - MARGIN.bottom, width - MARGIN.right - aside];
   const parts = [];
   for (const tick of ticksOf(domain.y, data.log_y, 5))
     parts.push(svg("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y(tick), y2: y(tick) }),
       svg("text", { x: MARGIN.left - 8, y: y(tick) + 4, "text-anchor": "end" }, shortNumber(tick)));
   const chosen = data.x_ticks?.length ? data.x_ticks : null;
-  for (const tick of chosen ?? ticksOf(domain.x, data.log_x, Math.max(2, Math.floor(width / 110)), domain.whole))
-    parts.push(svg("line", { class: "axis", x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 4 }),
-      svg("text", { x: x(tick), y: bottom + 18, "text-anchor": "middle" }, (data.x_text ?? shortNumber)(tick)));
+  let written = -Infinity; // where the last label of a tick ended
+  for (const tick of chosen ?? ticksOf(domain.x, data.log_x, Math.max(3, Math.floor((right - MARGIN.left) / 70)), domain.whole)) {
+    const text = (data.x_text ?? shortNumber)(tick);
+    parts.push(svg("line", { class: "axis", x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 4 }));
+    if (chosen && x(tick) - 3.6 * text.length < written) continue;
+    parts.push(svg("text", { x: x(tick), y: bottom + 18, "text-anchor": "middle" }, text));
+    written = x(tick) + 3.6 * text.length + 4;
+  }
   parts.push(svg("line", { class: "axis", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }),
-    svg("text", { x: (MARGIN.left + right) / 2, y: height - 6, "text-anchor": "middle" }, label(data.x_label)),
+    svg("text", { x: (MARGIN.left + right) / 2, y: height - 6, "text-anchor": "middle" }, axisName(data.x_label, data.log_x)),
     svg("text", { transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" },
-      label(data.y_label)));
+      axisName(data.y_label, data.log_y)));
   return { x, y, bottom, right, parts };
 }

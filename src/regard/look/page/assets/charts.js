@@ -18,8 +18,8 @@ function domainOf(series, data) {
     return [low, high];
   };
   return {
-    x: padded(spread(series.map((s) => s.x), data.log_x), data.log_x, 0.01),
-    y: padded(spread([...series.flatMap((s) => [s.y, s.low, s.high]), data.levels.map((l) => l[1])], data.log_y), data.log_y, 0.06),
+    x: padded(spread([...series.map((s) => s.x), data.x_ticks], data.log_x), data.log_x, 0.01),
+    y: padded(spread([...series.flatMap((s) => [s.y, s.low, s.high, s.area ? [0] : []]), data.levels.map((l) => l[1])], data.log_y), data.log_y, 0.06),
     whole: series.every((s) => s.x.every(Number.isInteger)), // then no tick falls between two of them
   };
 }
@@ -30,16 +30,25 @@ function drawSeries(series, frame, data) {
     svg("line", { class: "cross", x1: MARGIN.left, x2: frame.right, y1: frame.y(value), y2: frame.y(value) }),
     svg("text", { x: MARGIN.left + 6, y: frame.y(value) - 5 }, label(name)),
   ]);
-  for (const { x, y, low, high, colour, dash, dots } of series) {
+  for (const { x, y, low, high, colour, dash, dots, area } of series) {
     const [under, over] = [low, high].map((edge) => edge.map((value, i) => point(x[i], value)));
     const whole = under.map((p, i) => p && over[i]);
     const band = [...over.filter((_, i) => whole[i]), ...under.filter((_, i) => whole[i]).reverse()];
-    if (band.length) parts.push(svg("path", { d: pathOf(band) + "Z", fill: colour, opacity: 0.16 }));
+    if (band.length === 2) parts.push(svg("path", { class: "interval", d: pathOf(band) }));
+    else if (band.length) parts.push(svg("path", { d: pathOf(band) + "Z", fill: colour, opacity: 0.16 }));
     const points = y.map((value, i) => point(x[i], value));
+    const solid = area ? points.filter(Boolean) : [];
+    if (solid.length) {
+      const [first, last] = [solid[0], solid[solid.length - 1]];
+      const d = pathOf([[first[0], frame.bottom], ...solid, [last[0], frame.bottom]]) + "Z";
+      parts.push(svg("path", { class: "area", d }));
+      continue;
+    }
     if (!dots) parts.push(svg("path", { class: "curve", d: pathOf(points), stroke: colour, "stroke-dasharray": dash }));
     // A point between two gaps has no line to show it.
     const lone = points.filter((p, i) => p && (dots || points.length <= 24 || !(points[i - 1] || points[i + 1])));
-    parts.push(...lone.map((p) => svg("circle", { cx: p[0], cy: p[1], r: 2.6, fill: colour })));
+    const r = band.length === 2 ? 5 : 2.6;
+    parts.push(...lone.map((p) => svg("circle", { cx: p[0], cy: p[1], r, fill: colour })));
   }
   return parts;
 }
@@ -52,15 +61,23 @@ function nearest(values, target, place) {
   return best;
 }
 
+function lastPoint(s, frame, data) {
+  const i = s.y.findLastIndex((y, i) => usable(y, data.log_y) && usable(s.x[i], data.log_x));
+  return i < 0 ? [] : [{ name: s.name, x: frame.x(s.x[i]), y: frame.y(s.y[i]), colour: s.colour }];
+}
+
 renderers.lines = (data) => {
-  const colours = list("--series").length;
+  const [colours, areas] = [list("--series").length, data.areas.length];
+  const single = data.series.length > 1 && data.series.every((s) => s.x.length === 1); // each is a point: its name stands beside it
+  const named = !single && !data.ordered && data.series.length - areas > colours; // colours repeat: names stand at the ends
   const all = data.series.map((s, i) => ({
     name: label(s.name), x: s.x.map(toNumber), y: s.y.map(toNumber),
-    low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber), dash: i < colours ? null : "6 4", dots: data.dots.includes(s.name),
-  }));
+    low: (s.low ?? []).map(toNumber), high: (s.high ?? []).map(toNumber), dash: i < colours + areas || data.ordered ? null : "6 4", dots: data.dots.includes(s.name),
+    area: data.areas.includes(s.name),
+  })).sort((a, b) => b.area - a.area); // areas are a background
   const hidden = new Set();
   const chart = el("div");
-  const swatches = all.map(() => el("i"));
+  const swatches = all.map((s) => el("i", { class: s.dots ? "point" : null }));
   const keys = el("div", { class: "keys" }, ...all.map((s, i) =>
     el("button", { type: "button", "aria-pressed": "true", click: (event) => {
       hidden.delete(i) || hidden.add(i);
@@ -70,14 +87,18 @@ renderers.lines = (data) => {
   const draw = (width) => {
     const height = clamp(width * 0.5, 220, 340);
     all.forEach((s, i) => {
-      s.colour = seriesColour(i);
+      s.colour = s.area ? css("--muted") : data.ordered ? orderedColour(i, all.length) : seriesColour(i - areas);
+      swatches[i].classList.toggle("block", s.area);
       swatches[i].style.background = s.dash ? `repeating-linear-gradient(90deg, ${s.colour} 0 5px, transparent 5px 8px)` : s.colour;
     });
     const shown = all.filter((_, i) => !hidden.has(i));
-    const frame = frameOf(domainOf(shown, data), data, width, height);
+    const aside = named ? Math.min(width / 3, 16 + 6.6 * Math.max(0, ...shown.map((s) => s.name.length))) : 0;
+    const frame = frameOf(domainOf(shown, data), data, width, height, aside);
+    const points = single ? shown.flatMap((s) => lastPoint(s, frame, data)) : [];
+    const ends = named ? shown.flatMap((s) => lastPoint(s, frame, data)) : [];
     const cross = svg("line", { class: "cross", y1: MARGIN.top, y2: frame.bottom, visibility: "hidden" });
-    const inner = Math.max(0, width - MARGIN.left - MARGIN.right);
-    const area = svg("rect", { x: MARGIN.left, y: 0, width: inner, height: frame.bottom, fill: "transparent" });
+    const inner = Math.max(0, frame.right - MARGIN.left);
+    const area = svg("rect", { x: MARGIN.left, y: 0, width: inner, height: frame.bottom, fill: "transparent", class: "answers" });
     area.addEventListener("pointermove", (event) => {
       const target = event.clientX - chart.getBoundingClientRect().left;
       const at = shown.map((s) => nearest(s.x, target, frame.x));
@@ -97,14 +118,15 @@ renderers.lines = (data) => {
       hideTip();
     });
     chart.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": label(data.title) || "line chart" },
-      ...frame.parts, ...drawSeries(shown, frame, data), cross, area));
+      ...frame.parts, ...drawSeries(shown, frame, data),
+      ...pointLabels(points, frame.right, [MARGIN.top - 4, frame.bottom - 4]), ...endLabels(ends, frame.right + 12, [MARGIN.top, frame.bottom]), cross, area));
   };
   onWidth(chart, draw);
   const lost = (s) => s.y.filter((y, i) => !usable(y, data.log_y) || !usable(s.x[i], data.log_x)).length;
   const gaps = all.reduce((sum, s) => sum + lost(s), 0);
   const note = `${format(gaps)} ${gaps > 1 ? "points" : "point"} cannot be drawn on these axes `
     + "(not finite, or not positive on a logarithmic one).";
-  return [heading(data.title), keys, chart, gaps ? el("p", { class: "hint" }, note) : null];
+  return [heading(data.title), single ? null : keys, chart, gaps ? el("p", { class: "hint" }, note) : null];
 };
 
 renderers.bars = (data) => {

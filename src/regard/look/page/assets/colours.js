@@ -32,13 +32,18 @@ function scaleOf(kind, [low, high], root = false) {
   return scale;
 }
 const rgb = (colour) => `rgb(${colour.join(" ")})`;
-// Black or white, whichever reads better on the colour (WCAG relative luminance, crossing at 0.18).
+// Black or white, whichever reads better on the colour: by the relative luminance of WCAG 2.2, which crosses at
+// 0.179, one of them always has a contrast of 4.5.
 function inkOn(colour) {
-  const [r, g, b] = colour.map((byte) => (byte / 255) ** 2.2);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#14161a" : "#ffffff";
+  const [r, g, b] = colour.map((byte) => (byte <= 10 ? byte / 3294.6 : ((byte / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 function gradient(kind) {
   const colours = ramp(RAMPS[kind]);
   return `linear-gradient(90deg, ${[0, 32, 64, 96, 128, 160, 192, 224, 255].map((i) => rgb(colours[i])).join(", ")})`;
 }
 const seriesColour = (i) => list("--series")[i % list("--series").length];
+// Colours of an ordered series: along a ramp, all of which stands out from the paper.
+function orderedColour(i, count) {
+  return rgb(ramp("ordered")[count > 1 ? Math.round((i / (count - 1)) * (LEVELS - 1)) : 0]);
+}

@@ -45,6 +45,8 @@ renderers.distribution = (data) => {
   const summary = el("p", { class: "kept-line", role: "status" });
   const draw = () => {
     const { order, kept, tempered, final, mass } = cutDistribution(logits, state);
+    const changed = kept < tempered.filter((p) => p > 0).length; // else both columns would be the same
+    bars.classList.toggle("changed", changed);
     const top = tempered[order[0]] || 1;
     const rows = order.slice(0, MOST_BARS).map((i, rank) => {
       const cut = rank >= kept;
@@ -54,13 +56,14 @@ renderers.distribution = (data) => {
       return [
         el("span", { class: `name${faded}` }, visible(data.tokens[i])),
         withTip(el("div", { class: "track" }, bar), () => [visible(data.tokens[i]), `before the cuts ${before}`, `after ${after}`]),
-        el("span", { class: "number cut" }, before),
+        changed ? el("span", { class: "number cut" }, before) : null,
         el("span", { class: `number${faded}` }, after),
-      ];
+      ].filter(Boolean);
     });
     const titles = ["", "", "before", "after the cuts"].map((text) => el("span", { class: "title" }, text));
-    bars.replaceChildren(...titles, ...rows.flat());
+    bars.replaceChildren(...(changed ? titles : []), ...rows.flat());
     const more = size > MOST_BARS ? `; the ${MOST_BARS} most probable are shown` : "";
+    if (!changed) return void (summary.textContent = `All ${format(kept)} symbols that may follow${more}.`);
     summary.textContent = `${format(kept)} of ${format(size)} symbols kept, holding ${percent(mass)} of the mass${more}.`;
   };
   const set = (name, read) => (raw) => {

@@ -104,3 +104,17 @@ function rove(group, items, next) {
     if (items.includes(at)) items.forEach((item) => item.setAttribute("tabindex", item === at ? 0 : -1));
   });
 }
+
+// A box that scrolls sideways fades where there is more to see.
+function fadeEdges(box) {
+  const update = () => {
+    const rest = box.scrollWidth - box.clientWidth - box.scrollLeft;
+    box.classList.toggle("more-left", box.scrollLeft > 1);
+    box.classList.toggle("more-right", rest > 1);
+    const reachable = box.scrollWidth <= box.clientWidth + 1 || box.querySelector("[tabindex], button");
+    reachable ? box.removeAttribute("tabindex") : box.setAttribute("tabindex", 0); // arrow keys scroll it
+  };
+  box.addEventListener("scroll", update, { passive: true });
+  onWidth(box, update);
+  requestAnimationFrame(update);
+}

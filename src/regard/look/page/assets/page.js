@@ -2,6 +2,9 @@
 function mount(place, kind, data) {
   const parts = [renderers[kind](data)].flat();
   place.replaceChildren(...parts.filter((part) => part !== null));
+  place.querySelectorAll(".scroll, .heads").forEach(fadeEdges);
+  const [section, title] = [place.closest("section")?.querySelector("h2"), place.querySelector("h3")];
+  if (title && section?.textContent === title.textContent) title.classList.add("unseen"); // it is said already
 }
 
 for (const place of document.querySelectorAll("[data-kind]")) {

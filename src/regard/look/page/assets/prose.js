@@ -16,13 +16,15 @@ renderers.table = (data) => {
   const cells = (tag, row, attributes = {}) =>
     row.map((text, i) => {
       const short = text.length <= SHORT_CELL ? " short" : "";
-      return el(tag, { class: data.align[i] + short, ...attributes }, label(text));
+      return el(tag, { class: data.align[i] + short, "data-name": tag === "td" ? label(data.columns[i]) : null, ...attributes }, label(text));
     });
-  const rows = data.rows.map((row, i) =>
-    el("tr", { class: data.highlight.includes(i) ? "highlight" : null }, ...cells("td", row)));
+  const mark = (i) => (data.highlight.includes(i) ? "highlight" : data.warn.includes(i) ? "warn" : null);
+  const rows = data.rows.map((row, i) => el("tr", { class: mark(i) }, ...cells("td", row)));
+  // Several columns of sentences: on a phone each row becomes a list.
+  const wordy = data.columns.filter((_, i) => data.rows.some((row) => row[i].length > SHORT_CELL)).length > 1;
   return [
     heading(data.title),
-    el("div", { class: "scroll" }, el("table", {},
+    el("div", { class: "scroll" }, el("table", { class: wordy ? "stacks" : null },
       el("thead", {}, el("tr", {}, ...cells("th", data.columns, { scope: "col" }))),
       el("tbody", {}, ...rows))),
   ];

@@ -41,6 +41,13 @@ renderers["series-maps"] = (data) => {
         });
         context.stroke();
       }
+      if (line < 1) return; // small views have no words
+      context.font = "11px system-ui, sans-serif";
+      [context.textAlign, context.textBaseline, context.lineWidth] = ["left", "top", 4];
+      [context.strokeStyle, context.fillStyle] = [css("--paper"), css("--ink")];
+      const words = `${label(data.columns[c])}, ${format(low, 3)} to ${format(high, 3)}`;
+      context.strokeText(words, 6, c * each + 5);
+      context.fillText(words, 6, c * each + 5);
     });
   };
   const [box, canvas] = [el("div", { class: "view" }), el("canvas", { tabindex: 0, role: "img" })];
@@ -105,10 +112,10 @@ renderers["series-maps"] = (data) => {
   const style = `width:${size}px;height:40px`;
   const thumbs = count === 1 ? [] : names.map((name, i) =>
     withTip(el("button", { class: "thumb", type: "button", "aria-label": name, style, click: () => { chosen = i; draw(); } }), () => [name]));
-  const grid = el("div", { class: "heads", role: "group", "aria-label": "maps", style: `grid-template-columns: repeat(${data.across}, ${size}px)` }, ...thumbs);
-  rove(grid, thumbs, (thumb, dx, dy) => thumbs[thumbs.indexOf(thumb) + dx + dy * data.across]);
-  box.append(canvas, key, readout);
+  const ticks = el("div", { class: "steps", "aria-hidden": "true" }, ...[0, 0.25, 0.5, 0.75, 1].map((part) => el("span", {}, `${part ? "" : "step "}${format(1 + Math.round(part * (steps - 1)))}`)));
+  onWidth(ticks, () => (ticks.style.width = `${Math.min(LARGEST_SERIES, box.clientWidth || LARGEST_SERIES)}px`));
+  box.append(canvas, ticks, key, readout);
   if (whole) box.prepend(el("div", { class: "toolbar" }, el("div", { class: "toggle" }, whole)));
   onWidth(box, draw);
-  return [heading(data.title), box, thumbs.length ? grid : null];
+  return [heading(data.title), box, thumbs.length ? mapGrid(data, thumbs, size) : null];
 };

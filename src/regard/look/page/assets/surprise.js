@@ -2,6 +2,7 @@
 // panel per model, on one scale.
 const STRIP_HEIGHT = 54;
 const SHORT = 12; // tokens up to which several panels fit beside each other on a phone
+const MOST_COLUMNS = 240; // tokens that have each their bar below; of longer texts one strip shows all
 
 function drawStrip(canvas, bits, low, most, scale, width) {
   const context = canvasOf(canvas, width, STRIP_HEIGHT);
@@ -21,9 +22,22 @@ function drawStrip(canvas, bits, low, most, scale, width) {
   context.fillRect(0, zero, width, 1);
 }
 
-function surpriseToken(token, i, single) {
-  const text = token === "\n" ? "↵\n" : visible(token);
+function surpriseToken(token, i, single, columns) {
+  const text = token === "\n" && !columns ? "↵\n" : visible(token);
   return el("span", { class: single ? "token" : "token word", "data-i": i }, text);
+}
+
+// A token with its bar below it: a line of them reads as a bar chart, and wraps as text does.
+function column(token, i, ends) {
+  const bar = el("i", { class: "bar" });
+  return { bar, cell: [el("span", { class: "cell", "data-i": i }, token, el("span", { class: "track" }, bar)), ends ? el("br") : ""] };
+}
+
+function drawColumn(bar, bits, low, most, scale) {
+  const [zero, end] = [0, clamp(bits, low, most)].map((value) => (100 * (value - low)) / (most - low));
+  bar.style.bottom = `${Math.min(zero, end)}%`;
+  bar.style.height = `${Math.abs(end - zero)}%`;
+  bar.style.background = Number.isFinite(bits) ? rgb(scale(0.25 * Math.sign(bits) * most + 0.75 * bits)) : css("--warn");
 }
 
 renderers.surprise = (data) => {
@@ -43,17 +57,19 @@ renderers.surprise = (data) => {
   };
   const lines = (i) => [`${visible(data.tokens[i])} (${i + 1})`,
     ...rows.map((row) => (rows.length > 1 ? `${row.name}: ` : "") + words(row.bits[i]))];
+  const few = data.tokens.length <= MOST_COLUMNS;
   const panels = rows.map((row) => {
-    const tokens = data.tokens.map((token, i) => surpriseToken(token, i, single));
+    const tokens = data.tokens.map((token, i) => surpriseToken(token, i, single, few));
     const scored = row.bits.filter((b) => !Number.isNaN(b));
     const never = scored.filter((b) => b === Infinity).length;
     const mean = scored.reduce((a, b) => a + b, 0) / (scored.length || 1);
     const strip = el("canvas", { role: "img", "aria-label": `${unit} per symbol, ${row.name}` });
+    const columns = few ? tokens.map((token, i) => column(token, i, data.tokens[i] === "\n")) : null;
     const reading = { class: "text", tabindex: 0, role: "group", "aria-label": `${row.name}; arrow keys read it` };
-    const text = el("div", reading, ...tokens);
+    const text = el("div", reading, ...(columns ? columns.flatMap(({ cell }) => cell) : tokens));
     const bits = `mean ${format(mean, 3)} bits${never ? `, ${format(never)} impossible` : ""}`;
     const facts = data.signed ? `in all ${format(mean * scored.length, 3)}` : bits;
-    const panel = el("div", { class: "panel" }, el("h4", {}, row.name, " ", el("span", {}, facts)), text, strip);
+    const panel = el("div", { class: "panel" }, el("h4", {}, row.name, " ", el("span", {}, facts)), text, columns ? null : strip);
     onWidth(panel, (width) => {
       const scale = scaleNow();
       tokens.forEach((token, i) => {
@@ -64,7 +80,8 @@ renderers.surprise = (data) => {
         token.style.background = rgb(scale(bits));
         token.style.color = inkOn(scale(bits));
       });
-      drawStrip(strip, row.bits, low, most, scale, width);
+      if (columns) columns.forEach(({ bar }, i) => !Number.isNaN(row.bits[i]) && drawColumn(bar, row.bits[i], low, most, scale));
+      else drawStrip(strip, row.bits, low, most, scale, width);
     });
     return { panel, tokens, text, strip };
   });
@@ -80,7 +97,7 @@ renderers.surprise = (data) => {
   };
   for (const { panel, tokens, text, strip } of panels) {
     panel.addEventListener("pointermove", (event) => {
-      const token = event.target.closest(".token");
+      const token = event.target.closest("[data-i]");
       const edge = strip.getBoundingClientRect();
       const under = Math.floor(((event.clientX - edge.left) / edge.width) * tokens.length);
       const i = token ? Number(token.dataset.i) : event.target === strip ? under : -1;

@@ -16,6 +16,7 @@ addEventListener("keydown", (event) => event.key === "Escape" && hideTip());
 
 // Show a tip while the pointer rests on an element or the keyboard focuses it.
 function withTip(element, lines) {
+  element.classList.add("has-tip");
   element.addEventListener("pointermove", (event) => showTip(lines(), event.clientX, event.clientY));
   element.addEventListener("pointerleave", hideTip);
   element.addEventListener("focus", () => {
