@@ -42,6 +42,8 @@ from regard.look.page import Page
 from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, load
 from regard.pipelines.forecaster import Forecaster
 from regard.pipelines.generator import Continuation, Generator
+from regard.pipelines.masked_predictor import MaskedPredictor
+from regard.pipelines.matcher import Matcher
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.translator import Translation, Translator
 from regard.pipelines.word_vectors import WordVectors
@@ -79,6 +81,8 @@ __all__ = [
     "Evaluation",
     "Forecaster",
     "Generator",
+    "MaskedPredictor",
+    "Matcher",
     "Metric",
     "Pipeline",
     "Predictor",
@@ -134,7 +138,7 @@ def plan(
         return plan_recipe(files.paths, **given)
 
 
-Predicts = Literal["label", "labels", "value", "position-label", "masked"]
+Predicts = Literal["label", "labels", "value", "position-label"]
 
 
 @overload
@@ -153,6 +157,18 @@ def train(
 def train(
     source: Any, out: Out = ..., *, task: Literal["target"], **keywords: Unpack[Keywords]
 ) -> TrainResult[Translator]: ...
+
+
+@overload
+def train(
+    source: Any, out: Out = ..., *, task: Literal["contrastive"], **keywords: Unpack[Keywords]
+) -> TrainResult[Matcher]: ...
+
+
+@overload
+def train(
+    source: Any, out: Out = ..., *, task: Literal["masked"], **keywords: Unpack[Keywords]
+) -> TrainResult[MaskedPredictor]: ...
 
 
 @overload

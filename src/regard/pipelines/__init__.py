@@ -295,7 +295,7 @@ def load(
     device: str = "cpu",
 ) -> Any:
     """Return the best model of a run folder as the pipeline of its task: a Generator, Translator,
-    Predictor, WordVectors or Forecaster.
+    Predictor, MaskedPredictor, Matcher, WordVectors or Forecaster.
 
     With `kind`, one of these classes, type checkers know what is returned, and a run of another
     task is a UserError. With `others`, runs with the same tokenizers, the models form an ensemble.
