@@ -85,3 +85,10 @@ def test_sweeping_takes_what_killed_writers_left_and_nothing_else(tmp_path):
         (tmp_path / name).write_text("")
     storage.sweep(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".hidden", "a.part", "kept.tmp"]
+
+
+def test_a_single_number_is_stored_whatever_its_stride(tmp_path):
+    """A view of one element is contiguous with any stride, which `view(torch.uint8)` refused."""
+    sliced = torch.arange(8.0).view(2, 4)[:, 0][:1]
+    assert sliced.stride() == (4,)
+    assert storage.digest({"a": sliced}) == storage.digest({"a": torch.zeros(1)})
