@@ -531,8 +531,13 @@ def report(m: Measurements, plan: Plan, seed: int, *, quick: bool = False) -> Re
         {key: fit_exponent(row, seed) for key, row in m.by_width.items()},
         {kind: fit_exponent(row) for kind, row in memory.items()},
     )
+    last = plan.lengths[-1]
+    seconds = {kind: m.medians(kind, WITH_PROJECTIONS)[-1] for kind in projected_kinds(m)}
+    order = sorted(seconds, key=lambda kind: seconds[kind])
+    listed = ", ".join(f"{kind} {1000 * seconds[kind]:.3g} ms" for kind in order)
     return Result(
         title="What each kind of layer costs",
+        answer=f"Forward and backward of {last:,} positions, {plan.width} wide: {listed}.",
         question=__doc__ or "",
         reading=(
             f"Each line is a kind of layer with its projections, {plan.width} wide, on "
@@ -568,6 +573,11 @@ def report(m: Measurements, plan: Plan, seed: int, *, quick: bool = False) -> Re
             )
         ],
     )
+
+
+def projected_kinds(m: Measurements) -> list[str]:
+    """Return the kinds that were measured with their projections."""
+    return [kind for kind, form in m.by_length if form == WITH_PROJECTIONS]
 
 
 def time_curves(m: Measurements, form: str) -> Lines:

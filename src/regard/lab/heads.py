@@ -353,6 +353,7 @@ def heads(options: Options) -> Result:
     claims = pruning_claims(len(described), pruned)
     return Result(
         title=f"What heads do: {decoder.name}",
+        answer=answer(described, pruned[LEAST_FIRST]),
         question=__doc__ or "",
         reading=(
             "From left to right more heads are removed: where the line of the least missed stays "
@@ -375,6 +376,16 @@ def heads(options: Options) -> Result:
             head_scatter(described),
         ],
         panels=[attention_maps(decoder)],
+    )
+
+
+def answer(heads: Sequence[Head], pruned: Sequence[Losses]) -> str:
+    """Say which head is missed most, and how many can go at little cost."""
+    first, base = heads[0], pruned[0].mean
+    n = max(n for n, losses in enumerate(pruned) if losses.mean <= base * (1 + WITHIN))
+    return (
+        f"Most missed is {first.name} ({first.profile.kind}): {first.loss:+.4f} nats without it. "
+        f"{n} of {len(heads)} heads can go before the loss rises by more than {WITHIN:.0%}."
     )
 
 

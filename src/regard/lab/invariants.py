@@ -275,8 +275,21 @@ def invariants(options: Options) -> Result:
         x = 3.0 + 5.0 * torch.rand(samples, D_MODEL).pow(3)  # far from normal
         y = make_norm("layer", D_MODEL, 1e-5, True)(x)
     orders = list(differences), list(differences.values())
+    claimed = [
+        *order_claims(differences),
+        sums,
+        hull,
+        *linearity,
+        *scaling_claims(products),
+        norm_claim(y),
+    ]
+    kept = sum(claim.holds is True for claim in claimed)
     return Result(
         title="What attention always does",
+        answer=(
+            f"These {kept} of {len(claimed)} hold: "
+            f"{'; '.join(claim.name for claim in claimed if claim.holds)}."
+        ),
         question=__doc__ or "",
         reading=(
             "From left to right keys become wider: the variance of q·k grows as their width, and "
@@ -293,14 +306,7 @@ def invariants(options: Options) -> Result:
             "The same after LayerNorm: centred and scaled position by position; their shape is "
             "unchanged.",
         ],
-        claims=[
-            *order_claims(differences),
-            sums,
-            hull,
-            *linearity,
-            *scaling_claims(products),
-            norm_claim(y),
-        ],
+        claims=claimed,
         tables=[
             Table(
                 ["positions", "largest difference over largest output"],
