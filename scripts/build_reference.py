@@ -346,9 +346,10 @@ def experiments(kept: Mapping[str, str]) -> str:
     from regard.lab import EXPERIMENTS
 
     rows = [
-        (f"`regard lab {name}`", one.question, one.file or "–") for name, one in EXPERIMENTS.items()
+        (f"`regard lab {name}`", one.question, one.file or "–", one.lecture)
+        for name, one in EXPERIMENTS.items()
     ]
-    return table(("command", "question", "FILE, if you have one"), rows)
+    return table(("command", "question", "FILE, if you have one", "deck and heading"), rows)
 
 
 @part("examples")

@@ -421,7 +421,7 @@ def test_the_answer_names_who_is_above_chance_at_the_greatest_distance():
     rows = {"a": {1: Proportion(50, 50), 8: Proportion(25, 50)}, "b": {8: Proportion(50, 50)}}
     rows["b"] = {1: Proportion(1, 50), **rows["b"]}
     answer = Accuracies(rows, 0.5).answer("{} back")
-    assert answer == "8 back: b 100%; not above chance, 50%: a."
+    assert answer == "8 back: b (100%); not above chance, 50%: a."
 
 
 def test_label_smoothing_reaches_the_loss():

@@ -444,7 +444,7 @@ class Accuracies:
         ends = {name: row[last] for name, row in self.rows.items()}
         order = sorted(ends, key=lambda name: -ends[name].value)
         above = [name for name in order if ends[name].interval.low > self.chance]
-        best = ", ".join(f"{name} {ends[name].value:.0%}" for name in above) or "no model"
+        best = ", ".join(f"{name} ({ends[name].value:.0%})" for name in above) or "no model"
         rest = ", ".join(name for name in order if name not in above)
         guessing = f"; not above chance, {self.chance:.0%}: {rest}" if rest else ""
         return f"{where.format(last)}: {best}{guessing}."

@@ -299,7 +299,7 @@ def gradients(options: Options) -> Result:
 def answer(measurements: Measurements, n: int) -> str:
     shares = {name: m.before[n] / (m.before[1] or 1.0) for name, m in measurements.items()}
     listed = ", ".join(
-        f"{name} {share:.2g}" for name, share in sorted(shares.items(), key=lambda item: -item[1])
+        f"{name}: {share:.2g}" for name, share in sorted(shares.items(), key=lambda item: -item[1])
     )
     return (
         f"Of the gradient one letter back, this share reaches {n} letters back in a new model: "

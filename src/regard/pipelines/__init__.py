@@ -21,6 +21,7 @@ from regard.evaluation import (
     metric_title,
     to_document,
 )
+from regard.evaluation.bootstrap import Floats
 from regard.layers.int8 import to_int8
 from regard.notebook import html_table
 from regard.registry import MODALITIES, TASKS
@@ -210,6 +211,12 @@ class Pipeline(ABC):
     @abstractmethod
     def measure(self, shard: Shard, request: EvaluationRequest) -> Report:
         """Return the metrics on a shard."""
+
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        """Return the loss of each record (R,), or block of running text, and the number of targets
+        it is the sum of.
+        """
+        raise UserError(f"a {type(self).__name__} has no loss of single records")
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Evaluate on the user's files, or on the held-out split."""

@@ -21,6 +21,7 @@ from regard.decoding import (
     generate,
 )
 from regard.errors import UsageError, UserError
+from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import shard_from
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
 from regard.layers.attention import Tap
@@ -244,6 +245,10 @@ class Generator(Pipeline):
 
     def _log_notes(self, shard: Shard, request: EvaluationRequest) -> None:
         """Log nothing: long records are read in windows, and the document has unknown symbols."""
+
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        losses = self.measure(shard)
+        return losses.nats, losses.tokens
 
     def measure(self, shard: Shard, request: EvaluationRequest = REQUEST) -> TokenLosses:
         """Return the losses on a shard, by record or by block of running text."""

@@ -26,6 +26,7 @@ from regard.data.targets import PRESENT, Targets, as_labels
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UserError
 from regard.evaluation import Report, to_document
+from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import labelled_from, shard_from, shard_of
 from regard.evaluation.language_modeling import measure_masked
 from regard.evaluation.predictions import Predictions, predict_shard
@@ -350,6 +351,9 @@ class Predictor(Pipeline):
         with evaluating(self.model):
             return predict_shard(self.model, shard, self.tokenizer, self.targets)
 
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        return self.predict_shard(shard).losses()
+
     def check_comparable(self, other: Any) -> None:
         super().check_comparable(other)
         if other.targets != self.targets:
@@ -392,3 +396,7 @@ class MaskedPredictor(Predictor):
     def predict_shard(self, shard: Shard) -> Predictions:
         with evaluating(self.model):
             return measure_masked(self.model, shard, self.tokenizer)
+
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        sums = self.predict_shard(shard).scores
+        return sums[:, 0], sums[:, 2]

@@ -19,6 +19,7 @@ from regard.data.inputs import InputReader, Item, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import Beam, ForbiddenTransitions, Generated, Strategy
 from regard.decoding.engine import RATIO, TranslationSession, translate
+from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import pair_items, pairs_from, shard_of
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
 from regard.evaluation.translation import TranslationReport, measure_translation
@@ -254,6 +255,10 @@ class Translator(Pipeline):
     def losses(self, shard: Shard) -> TokenLosses:
         """Return the losses of the targets of a shard of pairs, by pair."""
         return measure(self.model, shard, self.tokenizer, constrain=self.forbidden)
+
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        losses = self.losses(shard)
+        return losses.nats, losses.tokens
 
     def read(
         self, files: Sequence[Path], reader: InputReader, *, strict: bool = False, log: Any = quiet
