@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.look.page import Page
+    from regard.run import Run
+    from regard.tasks import LookRequest
 
 
 def command(
@@ -24,6 +29,17 @@ def command(
     png: Annotated[
         Path | None, typer.Option(help="Also write a figure (.png, .svg or .pdf).")
     ] = None,
+    shapes: Annotated[
+        bool, typer.Option("--shapes", help="Print every tensor from ids to logits; no page.")
+    ] = False,
+    prior: Annotated[
+        bool,
+        typer.Option(
+            "--prior",
+            help="Language models: how the posterior of P(b | a) narrows as the file is read; TEXT "
+            "is the pair ab.",
+        ),
+    ] = False,
     beams: Annotated[
         int,
         typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
@@ -48,19 +64,25 @@ def command(
     Word vectors: regard look runs/text-skipgram "king river"
 
     Masked tokens: regard look runs/filled "the <mask> of the king"
+
+    The posterior of P(u | q) as the data of a run arrive: regard look runs/names-bigram qu --prior
+
+    Every tensor with its shape, of any model: regard look runs/names-transformer maria --shapes
     """
     from regard.cli.options import log
     from regard.errors import UsageError, UserError
     from regard.look.figures import FORMATS, save
-    from regard.registry import TASKS
     from regard.run import Run
     from regard.tasks import LookRequest
 
     if png is not None and png.suffix.lower() not in FORMATS:
         raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
+    if shapes:
+        print_shapes(run, text, target)
+        return
     opened = Run.open(run)
     request = LookRequest(text=text, target=target, beams=beams, log=log)
-    page = TASKS[opened.description.task]().page(opened, request)
+    page = open_prior(opened, text) if prior else task_page(opened, request)
     for path in (out, png):
         if path is None:
             continue
@@ -68,3 +90,35 @@ def command(
             print(page.write(path) if path is out else save(page.components, path))
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
+
+
+def task_page(run: Run, request: LookRequest) -> Page:
+    """Return the page of the run's task."""
+    from regard.registry import TASKS
+
+    page: Page = TASKS[run.description.task]().page(run, request)
+    return page
+
+
+def open_prior(run: Run, text: str) -> Page:
+    """Return the page about a transition of the data of a run, and print its first line."""
+    from regard.look.prior_page import prior_page
+    from regard.pipelines import load
+    from regard.pipelines.generator import Generator
+
+    page = prior_page(load(run, kind=Generator), text)
+    print(page.subtitle)
+    return page
+
+
+def print_shapes(run: Path, text: str, target: str) -> None:
+    """Print the tensors that a model makes of a text, and what their axes are."""
+    from regard.console import print_table
+    from regard.look.shape_trace import trace_shapes
+    from regard.pipelines import load
+
+    trace = trace_shapes(load(run), text, target)
+    for table in (trace.table(), trace.legend()):
+        cells = table.data()
+        print_table(cells["columns"], cells["rows"])
+        print()

@@ -139,6 +139,7 @@ class LanguageModeling(GradientTask):
         return Generator(model, tokenizer, run, load_forbidden(run, model.vocab_size))
 
     def page(self, run: Run, request: LookRequest) -> Page:
+        from regard.look.corpus_views import add_corpus_views
         from regard.look.internals import log_unknown, quote, run_facts, truncate
         from regard.look.language_page import language_page
 
@@ -153,7 +154,7 @@ class LanguageModeling(GradientTask):
             request.log(cut)
             facts.append(("text", cut))
         text = tokenizer.decode([i for i in ids if i != tokenizer.start])
-        return language_page(
+        page = language_page(
             model,
             tokenizer,
             ids,
@@ -163,6 +164,8 @@ class LanguageModeling(GradientTask):
             beams=request.beams or 4,
             continues=generator.text or bool(cut),
         )
+        add_corpus_views(page, generator)
+        return page
 
 
 def choose_ids(generator: Generator, request: LookRequest) -> list[int]:
