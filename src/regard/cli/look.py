@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, or that of a comparison.")],
     text: Annotated[
         str, typer.Argument(help="A text, a file, an image; default a held-out record.")
     ] = "",
@@ -65,13 +65,16 @@ def command(
 
     Masked tokens: regard look runs/filled "the <mask> of the king"
 
+    One text under all rows of a comparison: regard look runs/names-compare maria
+
     The posterior of P(u | q) as the data of a run arrive: regard look runs/names-bigram qu --prior
 
     Every tensor with its shape, of any model: regard look runs/names-transformer maria --shapes
     """
     from regard.cli.options import log
-    from regard.errors import UsageError, UserError
-    from regard.look.figures import FORMATS, save
+    from regard.errors import UsageError
+    from regard.look.figures import FORMATS
+    from regard.look.surprise_page import COMPARISON
     from regard.run import Run
     from regard.tasks import LookRequest
 
@@ -80,9 +83,20 @@ def command(
     if shapes:
         print_shapes(run, text, target)
         return
+    if (run / COMPARISON).exists():
+        write(surprise(run, text, target), out, png)
+        return
     opened = Run.open(run)
     request = LookRequest(text=text, target=target, beams=beams, log=log)
     page = open_prior(opened, text) if prior else task_page(opened, request)
+    write(page, out, png)
+
+
+def write(page: Page, out: Path, png: Path | None) -> None:
+    """Write a page and, if asked, its figures; print their names."""
+    from regard.errors import UserError
+    from regard.look.figures import save
+
     for path in (out, png):
         if path is None:
             continue
@@ -90,6 +104,18 @@ def command(
             print(page.write(path) if path is out else save(page.components, path))
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
+
+
+def surprise(folder: Path, text: str, target: str) -> Page:
+    """Return the page of one text under all rows of a comparison, and print its strip."""
+    from regard.console import print_strip
+    from regard.look.surprise_page import compare_surprise, surprise_page
+
+    strip = compare_surprise(folder, text, target)
+    print_strip(*strip)
+    page = surprise_page(folder, strip)
+    print(page.subtitle)
+    return page
 
 
 def task_page(run: Run, request: LookRequest) -> Page:

@@ -9,6 +9,7 @@ from regard.evaluation.comparison import Comparison
 from regard.evaluation.translation import load_translations
 from regard.look.page import Lines, Page, Sequences, Surprise, Table, Text
 from regard.look.prediction_page import add_errors, plot_metric
+from regard.look.surprise_page import Strip
 from regard.registry import TASKS
 from regard.run import Run
 
@@ -27,8 +28,6 @@ BARS = {  # metrics drawn where rows have them
     "spearman": "Spearman's correlation: more is better",
     "spearman_mean": "Mean of Spearman's correlations of the targets: more is better",
 }
-
-Strip = tuple[list[str], list[tuple[str, list[float]]]]  # tokens, and the bits of each by model
 
 
 def comparison_page(
