@@ -14,6 +14,7 @@ from regard.data.entropy import (
     alphabet_rows,
     context_entropies,
     entropy_words,
+    one_hot_memory,
 )
 
 
@@ -78,3 +79,9 @@ def test_an_alphabet_has_its_place_by_size(size, place):
         "words of this file",
         "characters of this file",
     )
+
+
+def test_the_memory_of_one_hot_vectors_is_four_bytes_for_each_symbol_of_the_alphabet():
+    assert one_hot_memory(26) == "0.1 MB" and one_hot_memory(10_000) == "40 MB"
+    assert one_hot_memory(1_000_000) == "4 GB" and one_hot_memory(4, tokens=10**6) == "16 MB"
+    assert alphabet_rows(26)[-1].one_hot == "40 MB to 4 GB"

@@ -110,11 +110,14 @@ def _bits_of(counts: NDArray[np.int64], total: int) -> float:
 
 @dataclass(frozen=True)
 class AlphabetRow:
-    """An alphabet: its name, size in words and bits of a symbol if all are equally frequent."""
+    """An alphabet: its name, size in words, bits of a symbol if all are equally frequent, and what
+    1,000 tokens take as one-hot vectors.
+    """
 
     name: str
     size: str
     bits: str
+    one_hot: str
     own: bool = False  # of the file
 
 
@@ -128,8 +131,17 @@ def alphabet_rows(characters: int, words: int = 0) -> list[AlphabetRow]:
     for low, high, name, own in sorted(sizes, key=lambda row: (row[0], row[1], row[3])):
         span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         limits = [f"{math.log2(max(1, n)):.1f}" for n in dict.fromkeys((low, high))]
-        rows.append(AlphabetRow(name, span, " to ".join(limits), own))
+        memory = [one_hot_memory(n) for n in dict.fromkeys((low, high))]
+        rows.append(AlphabetRow(name, span, " to ".join(limits), " to ".join(memory), own))
     return rows
+
+
+def one_hot_memory(size: int, tokens: int = 1000) -> str:
+    """Return the memory of so many one-hot vectors in single precision, as wide as the alphabet."""
+    megabytes = 4 * size * tokens / 1e6
+    if megabytes >= 1000:
+        return f"{megabytes / 1000:,.3g} GB"
+    return f"{megabytes:.2g} MB" if megabytes < 10 else f"{megabytes:,.0f} MB"
 
 
 def entropy_words(entropies: Sequence[ContextEntropy], sampled: bool) -> list[str]:

@@ -455,11 +455,13 @@ def render(x: TextReport, console: Console) -> None:
         of_target = " of the target" if x.paired else ""
         console.print(Text(f"\n{x.unit} by length{of_target} in characters", style="bold"))
         console.print(_bars(x.lengths))
-    console.print(Text("\nalphabets by size, and bits of a symbol at most", style="bold"))
+    heading = "\nalphabets by size, bits of a symbol at most, 1,000 tokens as one-hot vectors"
+    console.print(Text(heading, style="bold"))
     alphabets = Table.grid(padding=(0, 2))
     for row in x.alphabets:
         size = Text(row.size, justify="right")
-        alphabets.add_row(Text(row.name, style="bold" if row.own else ""), size, Text(row.bits))
+        name = Text(row.name, style="bold" if row.own else "")
+        alphabets.add_row(name, size, Text(row.bits), Text(row.one_hot))
     console.print(alphabets)
 
 

@@ -55,16 +55,18 @@ def add_text_figures(report: TextReport, page: Page) -> None:
     page.section(
         "Alphabet",
         "The alphabet of these texts among those of the lecture. If all symbols were equally "
-        "frequent and independent, each would have as many bits as the last column says.",
+        "frequent and independent, each would have as many bits as the third column says. One-hot "
+        "vectors are as wide as the alphabet: fine for letters (--set model.embedding=onehot of an "
+        "mlp), too large for words, which learned embeddings make short.",
     )
-    rows = [[row.name, row.size, row.bits] for row in report.alphabets]
+    rows = [[row.name, row.size, row.bits, row.one_hot] for row in report.alphabets]
     own = [i for i, row in enumerate(report.alphabets) if row.own]
     shares = [n / report.symbols for _, n in report.common]
     page.add(
         Table(
-            ["tokens", "different ones", "bits at most"],
+            ["tokens", "different ones", "bits at most", "1,000 as one-hot vectors"],
             rows,
-            align=["left", "right", "right"],
+            align=["left", "right", "right", "right"],
             highlight=own,
         )
     )

@@ -142,6 +142,7 @@ class LanguageModeling(GradientTask):
         from regard.look.corpus_views import add_corpus_views
         from regard.look.internals import log_unknown, quote, run_facts, truncate
         from regard.look.language_page import language_page
+        from regard.look.vocabulary_view import add_vocabulary
 
         if request.target:
             raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
@@ -165,6 +166,7 @@ class LanguageModeling(GradientTask):
             continues=generator.text or bool(cut),
         )
         add_corpus_views(page, generator)
+        add_vocabulary(tokenizer, page, text)
         return page
 
 
