@@ -152,9 +152,8 @@ def entropy_words(entropies: Sequence[ContextEntropy], sampled: bool) -> list[st
     lines = [f"{entropies[0].bits:.3f} bits without context, {listed} symbols"]
     for x in entropies:
         if x.too_low:
-            lines.append(
-                f"after {x.order} symbols too low: a context occurs only {x.per_context:.1f} times"
-            )
+            after = "1 symbol" if x.order == 1 else f"{x.order} symbols"
+            lines.append(f"after {after} too low: a context occurs only {x.per_context:.1f} times")
             break
     if sampled:
         lines.append(f"counted in the first {MOST_CHARACTERS:,} characters")

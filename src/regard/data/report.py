@@ -460,8 +460,8 @@ def render(x: TextReport, console: Console) -> None:
     alphabets = Table.grid(padding=(0, 2))
     for row in x.alphabets:
         size = Text(row.size, justify="right")
-        name = Text(row.name, style="bold" if row.own else "")
-        alphabets.add_row(name, size, Text(row.bits), Text(row.one_hot))
+        label = Text(row.name, style="bold" if row.own else "")
+        alphabets.add_row(label, size, Text(row.bits), Text(row.one_hot))
     console.print(alphabets)
 
 

@@ -51,6 +51,7 @@ from regard.data.formats import (
     split_member,
     too_long,
 )
+from regard.data.markup import Markup
 from regard.data.tables import Batch, BlankSeparated, Layout, entries, fasta
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.registry import TABLES
@@ -533,8 +534,14 @@ class Pairs(FileSet):
         self, skipped: SkippedRecords
     ) -> Iterator[tuple[Path, list[list[str]], list[int]]]:
         if self._layout is None:
-            batches = aligned(self.files, skipped, self.encoding)
-            yield from ((self.files[1], *batch) for batch in batches)
+            markup = Markup()
+            for (sources, targets), lines in aligned(self.files, skipped, self.encoding):
+                pairs = [markup.strip(*pair) for pair in zip(sources, targets, strict=True)]
+                sides = [[pair[i] for pair in pairs] for i in range(2)]
+                yield self.files[1], sides, lines
+                if markup.note:
+                    skipped.notes["markup"] = markup.note
+            skipped.blank -= markup.lines  # which the note counts
             return
         for path in self.files:
             yield from ((path, *batch) for batch in self._layout.batches(path, skipped))
