@@ -61,6 +61,7 @@ EXPERIMENTS = {
     "svm": Experiment(
         "does attention trained by gradient descent tend to the largest margin?",
         "001 “Connections to Support Vector Machines”",
+        "the run folder of a classifier, whose selected tokens are then drawn",
     ),
     "positions": Experiment(
         "are positions frequencies, and which schemes work beyond the length trained on?",

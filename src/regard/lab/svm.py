@@ -25,7 +25,7 @@ number of steps comes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -36,6 +36,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.lab.experiment import Claim, Options, Proportion, Result, curves, seed_curves
+from regard.lab.token_selection import select_tokens, selection_claims, selection_parts
 from regard.layers.attention import Tap, attend, dot
 from regard.look.page import Bars, Facts, Heatmap, Table
 from regard.training.loop import seed_of
@@ -261,7 +262,12 @@ def svm(options: Options) -> Result:
                 )
             )
             progress.add("svm", 1)
-    return report(full, factored, quick=options.quick)
+    result = report(full, factored, quick=options.quick)
+    if options.file is None:
+        return result
+    found = select_tokens(options.file)
+    claims = [*result.claims, *selection_claims(found)]
+    return replace(result, claims=claims, panels=[*selection_parts(found), *result.panels])
 
 
 def report(full: Descents, factored: Descents, *, quick: bool = False) -> Result:
