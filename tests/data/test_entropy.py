@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.data.entropy import (
     MOST_CHARACTERS,
-    TextSample,
+    CorpusSample,
     alphabet_rows,
     context_entropies,
     entropy_words,
@@ -19,7 +19,7 @@ from regard.data.entropy import (
 
 
 def sample_of(texts, running=False):
-    sample = TextSample(running)
+    sample = CorpusSample(running)
     sample.add(texts)
     return sample
 
@@ -73,9 +73,9 @@ def test_a_sample_ends_where_it_is_full():
 @pytest.mark.parametrize(("size", "place"), [(4, 1), (26, 2), (5_000, 3), (2_000_000, 5)])
 def test_an_alphabet_has_its_place_by_size(size, place):
     rows = alphabet_rows(size)
-    assert [i for i, row in enumerate(rows) if row.own] == [place]
+    assert [i for i, row in enumerate(rows) if row.of_file] == [place]
     assert rows[place].size == f"{size:,}" and rows[place].bits == f"{math.log2(size):.1f}"
-    assert [row.name for row in alphabet_rows(size, words=7) if row.own][-1] in (
+    assert [row.name for row in alphabet_rows(size, words=7) if row.of_file][-1] in (
         "words of this file",
         "characters of this file",
     )

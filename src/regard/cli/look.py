@@ -10,40 +10,45 @@ import typer
 if TYPE_CHECKING:
     from regard.look.page import Page
     from regard.run import Run
-    from regard.tasks import LookRequest
+
+
+RunFolder = Annotated[Path, typer.Argument(help="A run folder, or that of a comparison.")]
+Item = Annotated[str, typer.Argument(help="A text, a file, an image; default a held-out record.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="Translators: look at this translation; default the model's. Labels and values: "
+        "explain this one too; default the second best."
+    ),
+]
+Out = Annotated[Path, typer.Option(help="The page to write.")]
+Png = Annotated[Path | None, typer.Option(help="Also write a figure (.png, .svg or .pdf).")]
+Shapes = Annotated[
+    bool, typer.Option("--shapes", help="Print every tensor from ids to logits; no page.")
+]
+Prior = Annotated[
+    bool,
+    typer.Option(
+        "--prior",
+        help="Language models: how the posterior of P(b | a) narrows as the data are read; TEXT "
+        "is the pair ab.",
+    ),
+]
+Beams = Annotated[
+    int,
+    typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
+]
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder, or that of a comparison.")],
-    text: Annotated[
-        str, typer.Argument(help="A text, a file, an image; default a held-out record.")
-    ] = "",
-    target: Annotated[
-        str,
-        typer.Option(
-            help="Translators: look at this translation; default the model's. Labels and values: "
-            "explain this one too; default the second best."
-        ),
-    ] = "",
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("look.html"),
-    png: Annotated[
-        Path | None, typer.Option(help="Also write a figure (.png, .svg or .pdf).")
-    ] = None,
-    shapes: Annotated[
-        bool, typer.Option("--shapes", help="Print every tensor from ids to logits; no page.")
-    ] = False,
-    prior: Annotated[
-        bool,
-        typer.Option(
-            "--prior",
-            help="Language models: how the posterior of P(b | a) narrows as the file is read; TEXT "
-            "is the pair ab.",
-        ),
-    ] = False,
-    beams: Annotated[
-        int,
-        typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
-    ] = 0,
+    run: RunFolder,
+    text: Item = "",
+    target: Target = "",
+    out: Out = Path("look.html"),
+    png: Png = None,
+    shapes: Shapes = False,
+    prior: Prior = False,
+    beams: Beams = 0,
 ) -> None:
     """Show what happens inside a model, as one HTML page.
 
@@ -71,25 +76,21 @@ def command(
 
     Every tensor with its shape, of any model: regard look runs/names-transformer maria --shapes
     """
-    from regard.cli.options import log
     from regard.errors import UsageError
     from regard.look.figures import FORMATS
     from regard.look.surprise_page import COMPARISON
     from regard.run import Run
-    from regard.tasks import LookRequest
 
     if png is not None and png.suffix.lower() not in FORMATS:
         raise UsageError(f"--png must end in {', '.join(FORMATS)}, got {png.name!r}")
     if shapes:
         print_shapes(run, text, target)
-        return
-    if (run / COMPARISON).exists():
+    elif (run / COMPARISON).exists():
         write(surprise(run, text, target), out, png)
-        return
-    opened = Run.open(run)
-    request = LookRequest(text=text, target=target, beams=beams, log=log)
-    page = open_prior(opened, text) if prior else task_page(opened, request)
-    write(page, out, png)
+    elif prior:
+        write(open_prior(Run.open(run), text), out, png)
+    else:
+        write(task_page(Run.open(run), text, target, beams), out, png)
 
 
 def write(page: Page, out: Path, png: Path | None) -> None:
@@ -118,10 +119,13 @@ def surprise(folder: Path, text: str, target: str) -> Page:
     return page
 
 
-def task_page(run: Run, request: LookRequest) -> Page:
+def task_page(run: Run, text: str, target: str, beams: int) -> Page:
     """Return the page of the run's task."""
+    from regard.cli.options import log
     from regard.registry import TASKS
+    from regard.tasks import LookRequest
 
+    request = LookRequest(text=text, target=target, beams=beams, log=log)
     page: Page = TASKS[run.description.task]().page(run, request)
     return page
 

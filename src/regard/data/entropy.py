@@ -43,22 +43,22 @@ class ContextEntropy:
 
 
 @dataclass
-class TextSample:
+class CorpusSample:
     """The beginning of texts. Each is a record with an end, unless `running`."""
 
     running: bool = False
     texts: list[str] = field(default_factory=list)
-    room: int = MOST_CHARACTERS
+    left: int = MOST_CHARACTERS
 
     def add(self, texts: Sequence[str]) -> None:
         """Add texts until the sample is full; one that is too long is cut."""
-        for text in takewhile(lambda _: self.room > 0, texts):
-            self.texts.append(text[: self.room])
-            self.room -= len(text)
+        for text in takewhile(lambda _: self.left > 0, texts):
+            self.texts.append(text[: self.left])
+            self.left -= len(text)
 
     @property
     def full(self) -> bool:
-        return self.room <= 0
+        return self.left <= 0
 
     def symbols(self) -> NDArray[np.int64]:
         """Return all symbols as code points, each record followed by a separator."""
@@ -88,19 +88,19 @@ def context_entropies(symbols: NDArray[np.int64]) -> tuple[ContextEntropy, ...]:
     span = int(ids.max()) + 2
     first = ids[separators][0] if separators.any() else span - 1  # before the first symbol
     context = np.zeros(size, np.int64)  # of order 0, one for all
-    found = []
+    entropies = []
     for order in range(ORDERS):
         pairs = np.unique(context * span + ids, return_counts=True)[1]
         contexts = np.unique(context, return_counts=True)[1]
         bits = _bits_of(pairs, size) - _bits_of(contexts, size)
-        found.append(ContextEntropy(order, max(bits, 0.0), size / len(contexts)))
+        entropies.append(ContextEntropy(order, max(bits, 0.0), size / len(contexts)))
         # One symbol more: what precedes the previous symbol, and that symbol.
         previous = np.concatenate([[first], ids[:-1]])
         ended = np.concatenate([[True], separators[:-1]])
         longer = np.concatenate([[0], context[:-1]]) * span + previous
         longer = np.where(ended, -1 - previous, longer)
         context = np.unique(longer, return_inverse=True)[1].astype(np.int64)
-    return tuple(found)
+    return tuple(entropies)
 
 
 def _bits_of(counts: NDArray[np.int64], total: int) -> float:
@@ -118,7 +118,7 @@ class AlphabetRow:
     size: str
     bits: str
     one_hot: str
-    own: bool = False  # of the file
+    of_file: bool = False
 
 
 def alphabet_rows(characters: int, words: int = 0) -> list[AlphabetRow]:
@@ -128,11 +128,11 @@ def alphabet_rows(characters: int, words: int = 0) -> list[AlphabetRow]:
     if words:
         sizes.append((words, words, "words of this file", True))
     rows = []
-    for low, high, name, own in sorted(sizes, key=lambda row: (row[0], row[1], row[3])):
+    for low, high, name, of_file in sorted(sizes, key=lambda row: (row[0], row[1], row[3])):
         span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         limits = [f"{math.log2(max(1, n)):.1f}" for n in dict.fromkeys((low, high))]
         memory = [one_hot_memory(n) for n in dict.fromkeys((low, high))]
-        rows.append(AlphabetRow(name, span, " to ".join(limits), " to ".join(memory), own))
+        rows.append(AlphabetRow(name, span, " to ".join(limits), " to ".join(memory), of_file))
     return rows
 
 

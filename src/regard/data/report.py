@@ -29,7 +29,7 @@ from rich.text import Text
 from regard.data.entropy import (
     AlphabetRow,
     ContextEntropy,
-    TextSample,
+    CorpusSample,
     alphabet_rows,
     entropy_words,
 )
@@ -210,7 +210,7 @@ class _Survey:
         self.lengths: Counter[int] = Counter()
         self.source_lengths: Counter[int] = Counter()
         self.copies = TextCounts()
-        self.sample = TextSample(running)
+        self.sample = CorpusSample(running)
 
     def symbols(self, text: str) -> None:
         for start in range(0, len(text), PIECE):
@@ -460,7 +460,7 @@ def render(x: TextReport, console: Console) -> None:
     alphabets = Table.grid(padding=(0, 2))
     for row in x.alphabets:
         size = Text(row.size, justify="right")
-        label = Text(row.name, style="bold" if row.own else "")
+        label = Text(row.name, style="bold" if row.of_file else "")
         alphabets.add_row(label, size, Text(row.bits), Text(row.one_hot))
     console.print(alphabets)
 

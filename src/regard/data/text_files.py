@@ -537,8 +537,8 @@ class Pairs(FileSet):
             markup = Markup()
             for (sources, targets), lines in aligned(self.files, skipped, self.encoding):
                 pairs = [markup.strip(*pair) for pair in zip(sources, targets, strict=True)]
-                sides = [[pair[i] for pair in pairs] for i in range(2)]
-                yield self.files[1], sides, lines
+                columns = [[pair[i] for pair in pairs] for i in range(2)]
+                yield self.files[1], columns, lines
                 if markup.note:
                     skipped.notes["markup"] = markup.note
             skipped.blank -= markup.lines  # which the note counts

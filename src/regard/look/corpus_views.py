@@ -91,7 +91,7 @@ def measure_lengths(generator: Generator, seed: int = 0) -> LengthFit | None:
     long records, and without training data.
     """
     shard = training_shard(generator)
-    if generator.text or shard is None or shard.kind != "records":
+    if generator.text or shard is None or not shard.has_records:
         return None
     corpus = np.diff(shard.offsets).astype(np.int64) - shard.markers
     if np.median(corpus) > LONGEST:

@@ -60,14 +60,14 @@ def add_text_figures(report: TextReport, page: Page) -> None:
         "mlp), too large for words, which learned embeddings make short.",
     )
     rows = [[row.name, row.size, row.bits, row.one_hot] for row in report.alphabets]
-    own = [i for i, row in enumerate(report.alphabets) if row.own]
+    highlight = [i for i, row in enumerate(report.alphabets) if row.of_file]
     shares = [n / report.symbols for _, n in report.common]
     page.add(
         Table(
             ["tokens", "different ones", "bits at most", "1,000 as one-hot vectors"],
             rows,
             align=["left", "right", "right", "right"],
-            highlight=own,
+            highlight=highlight,
         )
     )
     page.add(

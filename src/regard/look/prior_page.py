@@ -83,7 +83,7 @@ def find_transition(generator: Generator, text: str = "") -> Transition:
 
 def shuffled_ids(shard: Any) -> NDArray[np.int64]:
     """Return the ids of records in a random order, always the same one, or of running text."""
-    if shard.kind != "records":
+    if not shard.has_records:
         return np.asarray(shard.ids[:MOST_TOKENS]).astype(np.int64)
     order = np.random.default_rng(0).permutation(shard.records)
     sizes = np.diff(shard.offsets)[order]

@@ -17,9 +17,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.decoding.engine import evaluating
-from regard.layers.attention import CrossAttention, SelfAttention, Tap
+from regard.layers.attention import Tap
 from regard.look.page import Page, Table, Text
-from regard.models.encoder import Encoder
 from regard.pipelines import Pipeline
 
 MEANINGS = {
@@ -131,10 +130,9 @@ class Recorder:
         self.trace = ShapeTrace({letter: size for letter, size in sizes.items() if size})
         self.source = ""  # the path of the encoder of a pair
 
-    def begin(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    def add_inputs(self, tensors: Mapping[str, Tensor]) -> None:
         """Learn the lengths of an input, and add its tensors."""
-        stacks = [path for path, module in model.named_modules() if isinstance(module, Encoder)]
-        self.source = stacks[0] if "source" in tensors and stacks else ""
+        self.source = "encoder" if "source" in tensors else ""
         for name, tensor in tensors.items():
             letter = "N" if tensor.dim() == 3 else "S" if name == "source" else "T"
             last = [str(size) for size in tensor.shape[2:]]
@@ -227,7 +225,7 @@ def trace_shapes(pipeline: Pipeline, item: str = "", target: str = "") -> ShapeT
     """
     model = pipeline.model
     recorder, prepared = Recorder(model), pipeline.prepare(item, target)
-    recorder.begin(model, prepared.tensors)
+    recorder.add_inputs(prepared.tensors)
     with ExitStack() as hooks, evaluating(model):
         for path, module in model.named_modules():
             for handle in watch(recorder, path, module):
@@ -241,14 +239,14 @@ def trace_shapes(pipeline: Pipeline, item: str = "", target: str = "") -> ShapeT
 def watch(recorder: Recorder, path: str, module: nn.Module) -> list[Any]:
     """Attach the hooks of one module; return their handles."""
     handles: list[Any] = []
-    if isinstance(module, SelfAttention | CrossAttention):
-        first = module.qkv if isinstance(module, SelfAttention) else module.q
-        if first is not None and isinstance(module, SelfAttention):
+    if hasattr(module, "n_heads") and isinstance(module.out, nn.Linear):  # an attention layer
+        projection = getattr(module, "qkv", None)
+        if projection is not None:
 
             def cut(_: nn.Module, args: Any, value: Tensor) -> None:
                 recorder.add_heads(path, module, value)
 
-            handles.append(first.register_forward_hook(cut))
+            handles.append(projection.register_forward_hook(cut))
 
         def gather(_: nn.Module, args: tuple[Tensor, ...]) -> None:
             value = args[0]

@@ -58,8 +58,8 @@ def group_names(tokenizer: SmilesBPE) -> dict[str, tuple[str, ...]]:
 
     if find_spec("rdkit") is None:
         return {}
-    found = functional_groups(tokenizer).names
+    groups = functional_groups(tokenizer).names
     return {
         token: tuple(name.removeprefix(PREFIX).replace("_", " ") for name in names)
-        for token, names in found.items()
+        for token, names in groups.items()
     }

@@ -267,8 +267,8 @@ class Translator(Pipeline):
             shard = self.held_out()[1].take(np.arange(1))
         assert shard.source is not None
         record = shard.source.record(0)
-        whole = not self.source_tokenizer.cuttable  # an image, which has no end
-        read = self.readable(record if whole else self.source_tokenizer.content(record))
+        cuttable = self.source_tokenizer.cuttable  # an image has no end
+        read = self.readable(self.source_tokenizer.content(record) if cuttable else record)
         row = torch.from_numpy(np.array(read, np.int64))[None]  # (1, S) or (1, N, V)
         source = Inputs(row, torch.ones(row.shape[:2], dtype=torch.int64))
         most = int(self.model.config.max_len)
