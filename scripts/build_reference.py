@@ -352,6 +352,16 @@ def experiments(kept: Mapping[str, str]) -> str:
     return table(("command", "question", "FILE, if you have one", "deck and heading"), rows)
 
 
+@part("zoo")
+def zoo(kept: Mapping[str, str]) -> str:
+    from regard.lab.zoo import ZOO
+
+    rows = [
+        (one.name, ", ".join(f"`{row}`" for row in one.rows) or "left out", one.note) for one in ZOO
+    ]
+    return table(("network of the chart", "rows here", "note"), rows)
+
+
 @part("examples")
 def examples(kept: Mapping[str, str]) -> str:
     from regard.bundled.examples import EXAMPLES
