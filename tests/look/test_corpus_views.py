@@ -1,6 +1,7 @@
 """A model beside its corpus: lengths by a test of fit, and the entropy rate by simulation."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ def test_lengths_of_one_distribution_are_seldom_told_apart_and_others_are():
     assert 0.01 < (p < 0.05).mean() < 0.1  # the size of the test
     other = fit_lengths(rng.geometric(1 / 7, 300), rng.poisson(6, 3000) + 1)
     assert other.p < 1e-6 and "other lengths" in other.verdict
+    assert "p < 1e-12" in fit_lengths(np.full(300, 2), np.full(300, 9)).verdict
     same = fit_lengths(np.full(20, 4), np.full(50, 4))
     assert same.p == 1.0 and same.degrees == 0 and "No difference" in same.verdict
 
@@ -78,9 +80,11 @@ def test_a_chain_that_ends_begins_again_in_its_first_state():
 def test_the_page_has_both_with_their_numbers(bigram):
     page = Page("t")
     add_lengths(page, fit_lengths(np.array([2, 3, 3]), np.array([3, 3, 4]), unfinished=1))
-    add_entropy_rate(page, entropy_rate(bigram, TOKENIZER.start), None)
+    metric = {"value": None, "impossible": 2}
+    run = SimpleNamespace(metadata={"metrics": {"test": {"bits_per_symbol": metric}}})
+    add_entropy_rate(page, entropy_rate(bigram, TOKENIZER.start), run)
     lines, *_, bars, _ = page.components
     assert isinstance(lines, Lines) and isinstance(bars, Bars)
     assert [sum(ys) for _, _, ys in lines.series] == pytest.approx([1.0, 1.0])
     assert bars.labels == ["entropy rate", "cross-entropy, training"]
-    assert "did not end" in page.render()
+    assert "did not end" in page.render() and "infinite (2 impossible)" in page.render()

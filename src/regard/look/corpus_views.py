@@ -10,6 +10,7 @@ itself would spend on texts that it generates.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
@@ -22,6 +23,7 @@ from scipy.stats import chi2_contingency
 from torch import Tensor
 
 from regard.decoding import Sample
+from regard.look.internals import format_metric
 from regard.look.page import Bars, Facts, Lines, Page
 from regard.models.ngrams import Bigram
 from regard.pipelines.generator import Generator
@@ -30,6 +32,7 @@ from regard.run import Run
 SAMPLES = 400  # generated texts
 LONGEST = 200  # tokens of the median record, beyond which nothing is generated
 EXPECTED = 5  # texts in a class of lengths, at least
+TINY = 1e-12  # the least p that is printed
 DIFFERENT = 0.01  # p below which lengths are said to differ
 Counts = NDArray[np.int64]
 
@@ -49,9 +52,11 @@ class LengthFit:
     def verdict(self) -> str:
         """What the test says, in words."""
         means = (
-            f"{self.generated.mean():.2f} tokens on average, of the corpus {self.corpus.mean():.2f}"
+            f"{self.generated.mean():.2f} tokens on average, those of the corpus "
+            f"{self.corpus.mean():.2f}"
         )
-        test = f"χ² = {self.statistic:.1f} with {self.degrees} degrees of freedom, p = {self.p:.2g}"
+        p = f"p = {self.p:.2g}" if self.p >= TINY else f"p < {TINY:g}"
+        test = f"χ² = {self.statistic:.1f} with {self.degrees} degrees of freedom, {p}"
         if self.p < DIFFERENT:
             return f"Generated texts have other lengths than the corpus: {means} ({test})."
         return f"No difference in length is found: generated texts have {means} ({test})."
@@ -96,7 +101,8 @@ def measure_lengths(generator: Generator, seed: int = 0) -> LengthFit | None:
     corpus = np.diff(shard.offsets).astype(np.int64) - shard.markers
     if np.median(corpus) > LONGEST:
         return None
-    most = min(int(generator.model.config.max_len) - 1, 2 * int(corpus.max()) + 1)
+    limit = generator.model.max_context  # counting and recurrent models have none
+    most = min(2 * int(corpus.max()) + 1, sys.maxsize if limit is None else limit - 1)
     rows = generator.generate([""] * SAMPLES, Sample(seed=seed), max_new=most)
     texts = [one for (one,) in rows]
     lengths = [len(one.ids) - one.finished for one in texts]
@@ -212,14 +218,9 @@ def add_entropy_rate(page: Page, rate: EntropyRate, run: Run | None) -> None:
             unit="bits per symbol",
         )
     )
-    page.add(
-        Facts(
-            [
-                ("mean entropy of a row, unweighted", f"{rate.rows:.3f} bits"),
-                (
-                    "held-out less the rate",
-                    "–" if held_out is None else f"{held_out - rate.rate:+.3f} bits",
-                ),
-            ]
-        )
-    )
+    facts: list[tuple[str, object]] = [("mean entropy of a row, bits", round(rate.rows, 4))]
+    if held_out is not None:
+        facts.append(("held-out less the rate, bits", round(held_out - rate.rate, 4)))
+    elif metric:
+        facts.append((f"cross-entropy, {split}", format_metric(metric)))
+    page.add(Facts(facts))
