@@ -130,6 +130,8 @@ def test_resampled_rows_decide_whether_heads_are_missed():
     assert [c.holds for c in heads.pruning_claims(4, pruned(many, many))] == [False, False]
     uncertain = heads.pruning_claims(4, pruned(few, (0, 0.02, 0.05, 1, 2), spread=0.3))
     assert [c.holds for c in uncertain] == [None, None]
+    brief = heads.pruning_claims(4, pruned(many, many), brief=True)
+    assert [c.holds for c in brief] == [None, None]  # a quick training refutes nothing
     losses = Losses(np.array([4.0, 2.0]), np.array([2, 2]))
     assert losses.mean == 1.5
     assert losses.resample(np.array([[0, 0], [1, 1]])).tolist() == [2.0, 1.0]
