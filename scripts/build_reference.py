@@ -346,9 +346,20 @@ def experiments(kept: Mapping[str, str]) -> str:
     from regard.lab import EXPERIMENTS
 
     rows = [
-        (f"`regard lab {name}`", one.question, one.file or "–") for name, one in EXPERIMENTS.items()
+        (f"`regard lab {name}`", one.question, one.file or "–", one.lecture)
+        for name, one in EXPERIMENTS.items()
     ]
-    return table(("command", "question", "FILE, if you have one"), rows)
+    return table(("command", "question", "FILE, if you have one", "deck and heading"), rows)
+
+
+@part("zoo")
+def zoo(kept: Mapping[str, str]) -> str:
+    from regard.lab.zoo import ZOO
+
+    rows = [
+        (one.name, ", ".join(f"`{row}`" for row in one.rows) or "left out", one.note) for one in ZOO
+    ]
+    return table(("network of the chart", "rows here", "note"), rows)
 
 
 @part("examples")

@@ -42,7 +42,10 @@ def test_the_typed_keywords_are_those_of_train_and_every_setting():
 
 def test_plan_and_compare_take_keywords_of_train():
     known = set(inspect.signature(train).parameters)
-    for function, more in ((plan, set()), (compare, {"models", "seeds", "folds", "scaling"})):
+    for function, more in (
+        (plan, set()),
+        (compare, {"models", "tokenizers", "seeds", "folds", "scaling"}),
+    ):
         assert set(inspect.signature(function).parameters) <= known | more
 
 

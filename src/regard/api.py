@@ -6,7 +6,6 @@ The command line calls the functions below those: `train_recipe`, `train_both`, 
 
 from __future__ import annotations
 
-import math
 import shutil
 import tempfile
 import time
@@ -37,8 +36,9 @@ from regard.keywords import (
     join_columns,
     recipe_tables,
 )
-from regard.look.comparison_page import Strip, comparison_page
+from regard.look.comparison_page import comparison_page
 from regard.look.page import Page
+from regard.look.surprise_page import Strip, surprise_of
 from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, load
 from regard.pipelines.forecaster import Forecaster
 from regard.pipelines.generator import Continuation, Generator
@@ -513,13 +513,8 @@ def surprise(comparison: Comparison, most: int = 60) -> Strip | None:
     """
     if comparison.rows[0].predictions is not None:
         return None
-    rows: list[tuple[str, list[float]]] = []
-    tokens: list[str] = []
-    example = load(comparison.rows[0].runs[0]).example(most)
-    for row in comparison.rows:
-        tokens, log_probs = load(row.runs[0]).score_example(example)
-        rows.append((row.model, [-x / math.log(2) for x in log_probs[:most]]))
-    return (tokens[:most], rows) if len({len(bits) for _, bits in rows}) == 1 else None
+    runs = {row.model: row.runs[0] for row in comparison.rows}
+    return surprise_of(runs, load(comparison.rows[0].runs[0]).example(most), most)
 
 
 def train_both(

@@ -39,7 +39,13 @@ def test_the_gallery_draws_every_figure_and_leads_to_every_page(tmp_path, browse
         [("dots", [1.0, 2.0], [1.0, 3.0]), ("line", [1.0, 2.0], [2.0, 1.0])], dots=["dots"]
     )
     result = Result(
-        title="T", question="Q", reading="R.", claims=claims, tables=[], figures=[figure]
+        title="T",
+        answer="Yes.",
+        question="Q",
+        reading="R.",
+        claims=claims,
+        tables=[],
+        figures=[figure],
     )
     result.page().write(tmp_path / "kernels.html")
     entry = GalleryEntry(name="kernels", seconds=1.0, result=result)
@@ -49,6 +55,7 @@ def test_the_gallery_draws_every_figure_and_leads_to_every_page(tmp_path, browse
     chart = page.locator(".component.lines svg").first
     assert chart.locator("path.curve").count() == 1 and chart.locator("circle").count() == 4
     assert page.locator("tr.warn", has_text="a claim").count() == 1
+    assert page.get_by_text("Yes.").count() >= 1  # the answer stands before the figures
     page.get_by_text("the whole experiment").click()
     assert page.title() == "T" and browser_page.errors == []
     assert all(url.startswith(("file:", "data:")) for url in browser_page.requests)

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from pathlib import Path
 
 import pytest
 
@@ -219,3 +220,12 @@ def test_two_texts_that_may_be_pairs_or_classes_train_nothing(cli, tmp_path):
     assert not (tmp_path / "runs").exists()
     found = cli("compare", "some notes.txt", "more of it here.txt", "--task", "lable")
     assert found.code == 2 and "did you mean" in found.err
+
+
+def test_a_page_is_written_for_any_data(cli, table):
+    asked = ("data", table, "--input", "seq", "--target", "kind")
+    done = cli(*asked, "--out", "data.html")
+    assert done.code == 0 and "data.html" in done.err
+    assert "amino acids" in Path("data.html").read_text()
+    failed = cli(*asked, "--out", "no/such/folder/data.html")
+    assert failed.code and "cannot write" in failed.err

@@ -46,7 +46,7 @@ def bundled():
 
 def is_known(path):
     """Whether a path is one that the examples, or verbs before, write."""
-    made = {"names-hf", "text.vec", "look.html", "new.npy", "."}
+    made = {"names-hf", "text.vec", "look.html", "new.npy", "figures", "."}
     return str(path).startswith("runs") or str(path) in bundled() | made
 
 

@@ -118,7 +118,7 @@ def test_what_is_not_for_pictures_is_said(cli, bars):
 def test_values_are_learned_from_pictures_too(cli, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (60, 4, 4), dtype=np.uint8)
     np.savez(tmp_path / "light.npz", images=images, light=images.mean((1, 2)))
-    words = ["--model=logistic", "--quiet", "--json", "--set=data.test_fraction=0.3"]
+    words = ["--model=ridge", "--quiet", "--json", "--set=data.test_fraction=0.3"]
     result = cli("train", "light.npz", *words, "--set=model.strength=1e-3", "--out=r")
     assert result.document["metrics"]["test"]["r2"]["value"] > 0.9
 

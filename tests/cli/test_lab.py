@@ -35,7 +35,9 @@ def test_an_experiment_prints_its_tables_claims_and_files(tmp_path, capsys):
     assert re.search(r"^too small to tell +full attention relates", out, re.MULTILINE)
     assert re.search(r"^\d of 5 claims hold, \d fails?, \d too small to tell$", out, re.MULTILINE)
     files = out.strip().splitlines()[-1].split(", ")
-    assert files == [str(tmp_path / "x" / f"distance.{end}") for end in ("html", "svg", "png")]
+    figure = "distance-01-relating-two-motifs-by-their-distance"
+    names = ["distance.html", f"{figure}.svg", f"{figure}.png"]
+    assert files == [str(tmp_path / "x" / name) for name in names]
     assert "Two motifs, far apart" in (tmp_path / "x" / "distance.html").read_text()
 
 

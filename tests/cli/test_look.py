@@ -126,3 +126,18 @@ def test_what_cannot_be_written_is_one_line(look, tmp_path):
     result = look(run, "ab", "--out", tmp_path / "nowhere" / "look.html")
     assert isinstance(result.exception, UserError)
     assert f"cannot write {tmp_path / 'nowhere' / 'look.html'}" in str(result.exception)
+
+
+def test_shapes_are_printed_for_any_model_and_no_page_is_written(look, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = run_folder(tmp_path / "run", decoder(), "transformer")
+    result = look(run, "abba", "--shapes")
+    assert result.exit_code == 0, result.output
+    assert "(B, H, T, T)" in result.stdout and "(1, 3, 5, 5)" in result.stdout
+    assert "query positions" in result.stdout and not (tmp_path / "look.html").exists()
+
+
+def test_the_prior_of_a_transition_needs_the_training_data(look, tmp_path):
+    run = run_folder(tmp_path / "run", lstm(), "lstm")
+    result = look(run, "ab", "--prior", "--out", tmp_path / "prior.html")
+    assert isinstance(result.exception, UserError) and "no training data" in str(result.exception)

@@ -22,7 +22,7 @@ def test_runs_are_listed_with_what_they_are(cli, bigram, transformer, words, tmp
     document = cli("runs", "runs", "--json").document["runs"]
     by_model = {run["model"]: run for run in document}
     facts = json.loads((transformer / "regard.json").read_text())["metrics"]["test"]
-    expected = facts["nats_per_symbol"]
+    expected = facts["bits_per_symbol"]
     assert by_model["transformer"]["metric"]["value"] == expected["value"]
     assert by_model["transformer"]["data"] == words.name and by_model["bigram"]["task"] == "next"
     assert cli("runs", "nowhere").code == 1

@@ -229,3 +229,15 @@ def test_pairs_are_counted_on_both_sides_and_compared_by_their_sources(tmp_path,
     assert told["records"] == 3
     assert told["suggestion"]["task"] == "target"
     assert told["suggestion"]["tokens"] == "characters"
+
+
+def test_entropies_by_context_and_the_alphabets_are_printed_and_in_the_document(source):
+    found = inspect(source("abab\n" * 50))
+    assert found.entropies[0].bits == pytest.approx(found.entropy_bits)
+    assert found.words == 0 and not found.sampled
+    document = found.to_json()
+    assert [x["order"] for x in document["entropies"]] == [0, 1, 2, 3]
+    page = " ".join(shown(found).split())
+    assert "bits without context, " in page and "nucleotides of DNA or RNA 4 2.0" in page
+    assert page.index("characters of this file 2 1.0") < page.index("nucleotides")
+    assert inspect(source("the cat\nthe dog\n")).words == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from regard.lab.experiment import (
     random_windows,
     read_stream,
     seed_curves,
+    small_decoder,
     spread_windows,
     summary,
     train_model,
@@ -43,6 +45,7 @@ from regard.lab.experiment import (
 )
 from regard.look.page import Lines, Table
 from regard.models import count_parameters
+from regard.models.decoder import Decoder
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
 from regard.training.progress import Reporter
 
@@ -50,6 +53,7 @@ from regard.training.progress import Reporter
 def make_result(**changes):
     fields = {
         "title": "T",
+        "answer": "A.",
         "question": "Q?",
         "reading": "R.",
         "claims": [Claim("one", "at most 1", "0.5", True), Claim("two", "<b>", "2", False)],
@@ -110,6 +114,8 @@ def test_a_folder_that_cannot_be_created_is_named(tmp_path):
 def test_a_document_has_claims_figures_and_tables():
     document = make_result().to_json([])
     assert json.loads(json.dumps(document, allow_nan=False)) == {
+        "answer": "A.",
+        "lecture": "",
         "claims": [
             {
                 "name": "one",
@@ -376,3 +382,60 @@ def test_losses_and_accuracies_are_those_of_the_logits():
 def test_entropy_in_bits():
     weights = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]])
     assert entropy_bits(weights).tolist() == [2.0, 0.0]
+
+
+@dataclass(frozen=True)
+class Measured:
+    share: Proportion
+    losses: list[float]
+
+
+def test_a_stopped_experiment_goes_on_with_the_parts_it_has(tmp_path):
+    options, calls = Options(parts=tmp_path / "parts"), []
+
+    def compute():
+        calls.append(1)
+        return Measured(Proportion(1, 3), [0.5, math.inf])
+
+    first = options.part("one", "plan", Measured, compute)
+    assert options.part("one", "plan", Measured, compute) == first and len(calls) == 1
+    (stored,) = (tmp_path / "parts").iterdir()
+    options.part("one", "another plan", Measured, compute)
+    options.part("two", "plan", Measured, compute)
+    assert len(calls) == 3
+    stored.write_text("{")  # a process was killed
+    assert options.part("one", "plan", Measured, compute) == first and len(calls) == 4
+    Options().part("one", "plan", Measured, compute)
+    assert len(calls) == 5  # without a folder nothing is stored
+
+
+def test_parts_of_another_file_are_not_taken(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    options = Options(parts=tmp_path, file=tmp_path / "a.txt")
+    assert options.part("one", "plan", float, lambda: 1.0) == 1.0
+    (tmp_path / "a.txt").write_text("b")
+    assert options.part("one", "plan", float, lambda: 2.0) == 2.0
+
+
+def test_the_answer_names_who_is_above_chance_at_the_greatest_distance():
+    rows = {"a": {1: Proportion(50, 50), 8: Proportion(25, 50)}, "b": {8: Proportion(50, 50)}}
+    rows["b"] = {1: Proportion(1, 50), **rows["b"]}
+    answer = Accuracies(rows, 0.5).answer("{} back")
+    assert answer == "8 back: b (100%); not above chance, 50%: a."
+
+
+def test_label_smoothing_reaches_the_loss():
+    """The setting was accepted and had no effect."""
+    ids = torch.randint(0, 5, (4, 9), generator=torch.Generator().manual_seed(0))
+    trained = [
+        train_model(
+            lambda: Decoder(5, small_decoder(8)),
+            lambda step: next_symbol_batch(ids),
+            2,
+            0,
+            label_smoothing=smoothing,
+        )
+        for smoothing in (0.0, 0.3)
+    ]
+    first, second = (torch.cat([p.flatten() for p in model.parameters()]) for model in trained)
+    assert not torch.equal(first, second)

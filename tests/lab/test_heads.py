@@ -14,7 +14,8 @@ from regard.data.batching import IGNORE
 from regard.errors import UserError
 from regard.lab import heads
 from regard.lab.experiment import Options
-from regard.lab.heads import EvaluatedDecoder, Losses, Plan, load_decoder, train_decoder
+from regard.lab.head_models import Losses, without_heads
+from regard.lab.heads import EvaluatedDecoder, Plan, load_decoder, train_decoder
 from regard.recipe import build
 
 QUICK = Options(quick=True)
@@ -42,7 +43,7 @@ def test_a_removed_head_writes_nothing_and_is_restored():
     before = model.logits(ids).detach()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     positions = [(layer, head) for layer in range(2) for head in range(4)]
-    with heads.without_heads(model, positions), torch.no_grad():
+    with without_heads([block.mixer for block in model.blocks], positions), torch.no_grad():
         x = model.embedding(ids)
         for block in model.blocks:  # attention adds nothing: each token alone
             x = x + block.feedforward(block.feedforward_norm(x))
@@ -81,7 +82,7 @@ def test_the_heads_of_a_run_are_described_on_its_test_split(tmp_path, names_reci
     assert len(result.tables[0].rows) == 2 and "run, its test part" in result.title
     assert "<S>" in result.panels[0].tokens
     train_recipe(build(names_recipe | {"model": {"name": "bigram"}}), tmp_path / "counts")
-    with pytest.raises(UserError, match="holds a Bigram: this takes a decoder-only Transformer"):
+    with pytest.raises(UserError, match="holds a Bigram, which has no attention heads"):
         heads.heads(Options(file=tmp_path / "counts"))
 
 
@@ -99,7 +100,7 @@ def test_layers_without_heads_are_left_out_and_a_run_without_any_is_refused(tmp_
     assert {head.name for head in decoder.describe_heads()} == {
         f"layer {layer}, head {head}" for layer in (2, 3) for head in (1, 2)
     }
-    assert heads.attention_maps(decoder).layers == ["layer 2", "layer 3"]
+    assert decoder.maps()[0].layers == ["layer 2", "layer 3"]
     # padding after shorter records changes nothing
     ids, targets, _ = decoder.batches[0]
     padded = EvaluatedDecoder(decoder.model, [(ids[:1], targets[:1], None)], "")
@@ -129,6 +130,8 @@ def test_resampled_rows_decide_whether_heads_are_missed():
     assert [c.holds for c in heads.pruning_claims(4, pruned(many, many))] == [False, False]
     uncertain = heads.pruning_claims(4, pruned(few, (0, 0.02, 0.05, 1, 2), spread=0.3))
     assert [c.holds for c in uncertain] == [None, None]
+    brief = heads.pruning_claims(4, pruned(many, many), brief=True)
+    assert [c.holds for c in brief] == [None, None]  # a quick training refutes nothing
     losses = Losses(np.array([4.0, 2.0]), np.array([2, 2]))
     assert losses.mean == 1.5
     assert losses.resample(np.array([[0, 0], [1, 1]])).tolist() == [2.0, 1.0]

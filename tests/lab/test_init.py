@@ -12,7 +12,7 @@ import pytest
 
 import regard.lab
 from regard.errors import UsageError, UserError
-from regard.lab import EXPERIMENTS, Experiment, run_all, run_experiment
+from regard.lab import EXPERIMENTS, PARTS, Experiment, run_all, run_experiment
 from regard.lab.experiment import Claim, Options, Result
 from regard.look.page import Lines, Links, Table
 
@@ -20,6 +20,7 @@ from regard.look.page import Lines, Links, Table
 def make_result(name):
     return Result(
         title=f"About {name}",
+        answer=f"Answer {name}.",
         question="Q?",
         reading=f"How to read {name}.",
         claims=[Claim("one", "s", "m", True), Claim("two", "s", "m", name == "b")],
@@ -36,7 +37,7 @@ def gallery(tmp_path_factory):
         return make_result(name)
 
     with pytest.MonkeyPatch.context() as patch:
-        experiments = {key: Experiment(f"question {key}") for key in "abc"}
+        experiments = {key: Experiment(f"question {key}", f"00{key}") for key in "abc"}
         patch.setattr(regard.lab, "EXPERIMENTS", experiments)
         patch.setattr(regard.lab, "run_experiment", run)
         return run_all(Options(quick=True), tmp_path_factory.mktemp("gallery") / "new")
@@ -64,6 +65,7 @@ def test_the_index_has_a_figure_a_reading_and_a_link_for_each_and_all_claims(gal
     text = " ".join(page.words)
     assert "How to read a." in text and "How to read b." in text
     assert "3 of 4 claims hold" in text and "Not tried: needs something" in text
+    assert "Answer a." in text and text.index("Answer b.") < text.index("How to read a.")
     folder = gallery.index.parent
     assert {p.name for p in folder.iterdir()} >= {
         "index.html",
@@ -108,7 +110,8 @@ def test_an_unknown_experiment_is_refused_and_every_known_one_exists():
         run_experiment("distanse", Options())
     for name, experiment in EXPERIMENTS.items():
         module = import_module(f"regard.lab.{experiment.module or name}")
-        assert callable(getattr(module, name)) and experiment.question, name
+        assert callable(getattr(module, name)) and experiment.question.endswith("?"), name
+        assert experiment.lecture[:3] in {"000", "001", "002", "003", "004"}, name
 
 
 def test_links_are_plain_file_names():
@@ -116,3 +119,17 @@ def test_links_are_plain_file_names():
     for name in ("../a.html", "https://a", "javascript:x", "a b", ""):
         with pytest.raises(ValueError, match="links must be plain file names"):
             Links([("a", name)])
+
+
+def test_all_experiments_store_their_parts_until_the_index_is_written(tmp_path, monkeypatch):
+    seen = []
+
+    def run(name, options):
+        seen.append(options.part(f"part of {name}", "plan", float, lambda: 1.0))
+        assert list((tmp_path / PARTS).glob("*.json"))
+        return make_result(name)
+
+    monkeypatch.setattr(regard.lab, "EXPERIMENTS", {"a": Experiment("q?", "002")})
+    monkeypatch.setattr(regard.lab, "run_experiment", run)
+    run_all(Options(), tmp_path)
+    assert seen == [1.0] and not (tmp_path / PARTS).exists()

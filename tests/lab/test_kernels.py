@@ -171,3 +171,12 @@ def test_a_users_dictionary_is_read_and_checked(tmp_path):
     path.write_text("house\nmouse\n")
     with pytest.raises(UserError, match="one column, two are needed"):
         lookup(Options(file=path))
+
+
+def test_values_that_are_numbers_are_averaged():
+    dictionary = Dictionary(["north", "south", "east"], ["1", "2.5", "-4"])
+    table = lab.misspelled_table(dictionary, ["nort", "outh"])
+    assert table.columns[-1] == "weighted mean of the values"
+    weights = dictionary.look_up(["nort", "outh"], 0.05).numpy()
+    assert np.allclose([row[-1] for row in table.rows], weights @ [1, 2.5, -4])
+    assert Dictionary(["a", "b"], ["1", "x"]).numbers() is None

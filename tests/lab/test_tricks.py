@@ -36,14 +36,14 @@ def test_every_variant_has_the_same_start_and_gradients_are_by_layer():
         for name in (tricks.ALL, tricks.NO_WARMUP)
     )
     # warm-up changes no first gradient
-    assert base.gradients == no_warmup.gradients and len(base.gradients) == 2
+    assert base.gradients[0] == no_warmup.gradients[0] and len(base.gradients[0]) == 2
     assert base.nats[0] == no_warmup.nats[0] and 1 < base.loss < 6
     torch.manual_seed(seed_of(0))
     model = Decoder(len(stream.letters), plan.config).train()
     batch = random_windows(stream.train, 12, 2, 0, 0)
     (-model.score(batch.ids, batch.targets).sum() / batch.symbols).backward()
     expected = [sum(float((p.grad**2).sum()) for p in b.parameters()) ** 0.5 for b in model.blocks]
-    assert np.allclose(base.gradients, expected, rtol=1e-4)
+    assert np.allclose(base.gradients[0], expected, rtol=1e-4)
 
 
 def test_a_training_that_diverges_has_an_infinite_loss(monkeypatch):
@@ -57,7 +57,7 @@ def test_a_training_that_diverges_has_an_infinite_loss(monkeypatch):
 
 
 def make_trials(loss, gradients=(1.0, 1.0)):
-    trial = tricks.Trial([0.0, 1.0], [3.0, 2.0], [2.0, 1.0], list(gradients), loss)
+    trial = tricks.Trial([0.0, 1.0], [3.0, 2.0], [2.0, 1.0], [list(gradients)] * 2, loss)
     return [trial, trial]
 
 
@@ -78,4 +78,16 @@ def test_tricks_quick_form(monkeypatch):
     monkeypatch.setattr(tricks, "SMALL", plan)
     result = tricks.tricks(Options(quick=True))
     assert [row[0] for row in result.tables[0].rows] == list(tricks.VARIANTS)
-    assert len(result.claims) == 6 and len(result.figures) == 3
+    assert len(result.claims) == 6 and len(result.figures) == 4
+
+
+def test_the_matrix_has_every_combination_and_a_gap_where_one_diverged():
+    trials = {name: make_trials(2.0) for name in tricks.VARIANTS}
+    trials["post-norm, no residual, no scaling"] = make_trials(math.inf)
+    matrix = tricks.matrix(trials)
+    assert matrix.values.shape == (4, 4)
+    assert np.isnan(matrix.values[1, 3]) and np.isfinite(matrix.values).sum() == 15
+    assert tricks.name_of("", "") == tricks.ALL and len(set(tricks.VARIANTS)) == 19
+    maps = tricks.gradient_maps(trials)
+    assert [m.title.rpartition(": ")[2] for m in maps] == list(tricks.DRAWN)
+    assert maps[0].values.shape == (2, 2)  # layers down, steps across

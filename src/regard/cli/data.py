@@ -31,6 +31,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first damage
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Any data key: --set data.split=stratified.")
 ]
+Out = Annotated[Path | None, typer.Option(help="Also write this page, such as data.html.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -45,11 +46,13 @@ def command(
     test: Test = None,
     strict: Strict = False,
     set_: Set = None,
+    out: Out = None,
     json: Json = False,
 ) -> None:
     """What is in a file, and what to train on it.
 
-    Records, alphabet, entropy, lengths, duplicates, and leaks between the parts of a split. Two
+    Records, alphabet, entropy after 0 to 3 symbols, lengths, duplicates, leaks between the parts of
+    a split, and the place of the alphabet among others. Two
     files with as many lines, named alike but for the language, are read as pairs; files or folders
     whose names differ in one word, as classes.
 
@@ -86,10 +89,24 @@ def command(
     with Reporter() as reporter:
         watch = reporter.progress
         report = report_on(recipe, name, why, [*lines, line] if line else lines, settings, watch)
+    if out is not None:
+        write_page(report, [file.name for file in files], out)
     if json:
         print_json(report.to_json())
     else:
         report.render(print_table)
+
+
+def write_page(report: Any, names: list[str], path: Path) -> None:
+    """Write the page of a report."""
+    from regard.cli.options import log
+    from regard.errors import UserError
+    from regard.look.data_page import data_page
+
+    try:
+        log(str(data_page(report, names).write(path)))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
 def settings_of(recipe: DataRecipe) -> dict[str, Any]:

@@ -19,9 +19,10 @@ def command(
 ) -> None:
     """The lectures' claims as experiments.
 
-    Each has a figure, a table and claims with their tolerances. A claim holds, fails, or the
-    experiment is too small to tell, as --quick often is. `all` runs every one of them and writes
-    index.html with all claims.
+    Each answers its question in its first line and has figures, a table and claims with their
+    tolerances. A claim holds, fails, or the experiment is too small to tell, as --quick often is.
+    `all` runs every one of them and writes index.html with all answers and claims. Without --quick
+    the same command goes on where it was stopped.
 
     Example: regard lab distance --quick
 
@@ -30,27 +31,34 @@ def command(
     All of them: regard lab all --quick
     """
     from regard.console import print_json, print_table
-    from regard.lab import run_all, run_experiment
+    from regard.lab import PARTS, forget, run_all, run_experiment
     from regard.lab.experiment import Options, summary
     from regard.training.progress import Reporter
 
     if not name:
         _list_experiments(json)
         return
+    parts = None if quick else out / PARTS
     with Reporter(quiet=quiet) as reporter:
-        options = Options(quick=quick, seed=seed, file=file, reporter=reporter)
+        options = Options(quick=quick, seed=seed, file=file, reporter=reporter, parts=parts)
         if name == "all":
             gallery = run_all(options, out)
-            tables, claims = [gallery.claims_table(), gallery.table()], gallery.claims
+            answer = ""
+            tables = [gallery.answers_table(), gallery.claims_table(), gallery.table()]
+            claims = gallery.claims
             files, document = gallery.files, gallery.to_json()
         else:
             result = run_experiment(name, options)
             files = result.write(out, name, reporter)
+            forget(options)
+            answer = f"{result.answer}\n{result.lecture}\n"
             tables, claims = [*result.tables, result.claims_table()], list(result.claims)
             document = result.to_json(files)
     if json:
         print_json(document)
         return
+    if answer:
+        print(answer)
     for table in tables:
         cells = table.data()
         print_table(cells["columns"], cells["rows"], title=cells["title"])
@@ -66,5 +74,5 @@ def _list_experiments(json: bool) -> None:
     if json:
         print_json({"experiments": {key: one.question for key, one in EXPERIMENTS.items()}})
         return
-    rows = [[key, one.question, one.file] for key, one in EXPERIMENTS.items()]
-    print_table(["experiment", "question", "FILE, if you have one"], rows)
+    rows = [[key, one.question, one.file, one.lecture] for key, one in EXPERIMENTS.items()]
+    print_table(["experiment", "question", "FILE, if you have one", "deck and heading"], rows)

@@ -8,37 +8,62 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, RunFolder
+from regard.cli.options import Device, complete_runs
 
 if TYPE_CHECKING:
     from regard.look.page import Page
     from regard.tasks import LookRequest
 
+RunFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="A run, such as runs/latest; or a comparison, whose rows all read TEXT.",
+        autocompletion=complete_runs,
+    ),
+]
+Item = Annotated[str, typer.Argument(help="A text, a file, an image; default a held-out record.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="Translators: look at this translation; default the model's. Labels and values: "
+        "explain this one too; default the second best."
+    ),
+]
+Out = Annotated[Path, typer.Option(help="The page to write.")]
+Png = Annotated[Path | None, typer.Option(help="Also write every figure as PNG into this folder.")]
+Svg = Annotated[Path | None, typer.Option(help="The same as SVG.")]
+Pdf = Annotated[Path | None, typer.Option(help="The same as PDF.")]
+Shapes = Annotated[
+    bool, typer.Option("--shapes", help="Print every tensor from ids to logits; no page.")
+]
+Prior = Annotated[
+    bool,
+    typer.Option(
+        "--prior",
+        help="Language models: how the posterior of P(b | a) narrows as the data are read; TEXT "
+        "is the pair ab.",
+    ),
+]
+Beams = Annotated[
+    int,
+    typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
 
 def command(
     run: RunFolder,
-    text: Annotated[
-        str, typer.Argument(help="A text, a file, an image; default a held-out record.")
-    ] = "",
-    target: Annotated[
-        str,
-        typer.Option(
-            help="Translators: look at this translation; default the model's. Labels and values: "
-            "explain this one too; default the second best."
-        ),
-    ] = "",
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("look.html"),
-    png: Annotated[
-        Path | None, typer.Option(help="Also write every figure as PNG into this folder.")
-    ] = None,
-    svg: Annotated[Path | None, typer.Option(help="The same as SVG.")] = None,
-    pdf: Annotated[Path | None, typer.Option(help="The same as PDF.")] = None,
-    beams: Annotated[
-        int,
-        typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
-    ] = 0,
+    text: Item = "",
+    target: Target = "",
+    out: Out = Path("look.html"),
+    png: Png = None,
+    svg: Svg = None,
+    pdf: Pdf = None,
+    shapes: Shapes = False,
+    prior: Prior = False,
+    beams: Beams = 0,
     device: Device = "cpu",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Show what happens inside a model, as one HTML page.
 
@@ -61,19 +86,52 @@ def command(
     Word vectors: regard look runs/text-skipgram "king queen"
 
     Masked tokens: regard look runs/text-masked "the <mask> of the king"
+
+    One text under all rows of a comparison: regard look runs/names-compare maria
+
+    The posterior of P(u | q) as the data of a run arrive: regard look runs/names qu --prior
+
+    Every tensor with its shape, of any model: regard look runs/names maria --shapes
     """
-    from regard.cli.options import log
+    from regard.cli.options import announced, log
     from regard.look.figures import check_folder
     from regard.tasks import LookRequest
 
     for folder in filter(None, (png, svg, pdf)):
         check_folder(folder)
+    if not has_strip(run):
+        run = announced(run)
+    if shapes:
+        print_shapes(run, text, target, json)
+        return
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
-    files = _write(_page(run, request), {"html": out, "png": png, "svg": svg, "pdf": pdf})
-    _print(files, json)
+    page = prior_page(run, text) if prior else strip_page(run, request) or task_page(run, request)
+    written = write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
+    print_files(written, json)
 
 
-def _page(run: Path, request: LookRequest) -> Page:
+def has_strip(run: Path) -> bool:
+    """Return whether the folder is a comparison of models that give symbols a probability."""
+    from regard.look.surprise_page import scores_symbols
+    from regard.run_folders import is_comparison
+
+    return is_comparison(run) and scores_symbols(run)
+
+
+def strip_page(folder: Path, request: LookRequest) -> Page | None:
+    """Return the page of one text under all rows of a comparison, and log its first line; None if
+    the folder is none.
+    """
+    from regard.look.surprise_page import compare_surprise, surprise_page
+
+    if not has_strip(folder):
+        return None
+    page = surprise_page(folder, compare_surprise(folder, request.text, request.target))
+    request.log(page.subtitle)
+    return page
+
+
+def task_page(run: Path, request: LookRequest) -> Page:
     """Return the page of a run, with warnings if it should not be trusted."""
     from regard.look.run_warnings import run_warnings
     from regard.registry import TASKS
@@ -85,16 +143,36 @@ def _page(run: Path, request: LookRequest) -> Page:
     return page
 
 
-def _print(files: Mapping[str, list[str]], as_json: bool) -> None:
-    from regard.console import print_json
+def prior_page(run: Path, text: str) -> Page:
+    """Return the page about a transition of the data of a run, and log its first line."""
+    from regard.cli.options import log
+    from regard.look import prior_page
+    from regard.pipelines import load
+    from regard.pipelines.generator import Generator
 
+    page = prior_page.prior_page(load(run, kind=Generator), text)
+    log(page.subtitle)
+    return page
+
+
+def print_shapes(run: Path, text: str, target: str, as_json: bool) -> None:
+    """Print the tensors that a model makes of a text, and what their axes are."""
+    from regard.console import print_json, print_table
+    from regard.look.shape_trace import trace_shapes
+    from regard.pipelines import load
+
+    trace = trace_shapes(load(run), text, target)
+    tables = {"tensors": trace.table().data(), "letters": trace.legend().data()}
     if as_json:
-        print_json({"page": files["html"][0]} | {k: files[k] for k in files if k != "html"})
-    else:
-        print(*(path for paths in files.values() for path in paths), sep="\n")
+        keys = ("columns", "rows")
+        print_json({name: {key: cells[key] for key in keys} for name, cells in tables.items()})
+        return
+    for cells in tables.values():
+        print_table(cells["columns"], cells["rows"])
+        print()
 
 
-def _write(page: Page, paths: Mapping[str, Path | None]) -> dict[str, list[str]]:
+def write(page: Page, paths: Mapping[str, Path | None]) -> dict[str, list[str]]:
     """Write the page and folders of its figures; return the files by format."""
     from regard.errors import UserError
     from regard.look.figures import save_all
@@ -110,3 +188,13 @@ def _write(page: Page, paths: Mapping[str, Path | None]) -> dict[str, list[str]]
             raise UserError(f"cannot write {path}: {error.strerror}") from None
         files[suffix] = [str(file) for file in written]
     return files
+
+
+def print_files(files: Mapping[str, list[str]], as_json: bool) -> None:
+    """Print the names of the files."""
+    from regard.console import print_json
+
+    if as_json:
+        print_json({"page": files["html"][0]} | {k: files[k] for k in files if k != "html"})
+    else:
+        print(*(path for paths in files.values() for path in paths), sep="\n")

@@ -23,6 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.entropy import (
+    AlphabetRow,
+    ContextEntropy,
+    CorpusSample,
+    alphabet_rows,
+    entropy_words,
+)
 from regard.data.sources import DataSource, SourceChunk
 from regard.data.splits import (
     BUDGET,
@@ -55,6 +62,7 @@ PIECE = 1 << 20  # characters at which a long line is cut before it is hashed
 SHOWN = 10  # symbols and duplicates listed
 NEAR_EMPTY = 1  # characters of a record that is almost empty
 BARS = 12  # of the histogram
+WORDLIKE = 0.05  # share of spaces; English has one every five or six characters
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,9 @@ class TextReport:
     symbols: int
     alphabet_size: int  # distinct characters, without the end marker
     entropy_bits: float  # of the distribution of single symbols
+    entropies: tuple[ContextEntropy, ...]  # by the number of symbols before
+    sampled: bool  # whether these are of the beginning only
+    words: int  # different ones at the beginning; 0 where blanks are too few to separate words
     common: tuple[tuple[str, int], ...]
     lengths: Lengths
     source_lengths: Lengths | None  # of pairs
@@ -105,6 +116,11 @@ class TextReport:
     leaks: dict[str, Leak]
     suggestion: Suggestion
     labels: LabelReport | None = None
+
+    @property
+    def alphabets(self) -> list[AlphabetRow]:
+        """The alphabets of the lecture, with those of these texts in their places."""
+        return alphabet_rows(self.alphabet_size, self.words)
 
     def to_json(self) -> dict[str, Any]:
         """Return a document of numbers, texts and lists; every number is finite."""
@@ -120,10 +136,62 @@ class TextReport:
         document["leaked"] = {
             split: [_short(text) for text in leak.examples] for split, leak in self.leaks.items()
         }
-        for name in ("problems", "remarks", "ignored"):
+        for name in ("problems", "remarks", "ignored", "entropies"):
             document[name] = list(document[name])
         document["labels"] = self.labels.to_json() if self.labels else None
         return document
+
+    @property
+    def paired(self) -> bool:
+        """Whether the texts are translations of sources."""
+        return self.source_lengths is not None and self.labels is None
+
+    @property
+    def unit(self) -> str:
+        """What is counted as one."""
+        return "documents" if self.format == "text" else "pairs" if self.paired else "records"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the names and values to print; the suggestion comes last."""
+        excluded = f", {self.blank:,} blank and {self.skipped:,} damaged left out"
+        symbols = "  ".join(
+            f"{_visible(s) if s != ' ' else 'space'} {n / self.symbols:.1%}" for s, n in self.common
+        )
+        lengths = [("lengths", self.lengths)]
+        if self.source_lengths is not None:
+            lengths.append(("of sources" if self.paired else "of 2nd", self.source_lengths))
+        copies = "repeated lines" if self.format == "text" else "copies"
+        entropies = entropy_words(self.entropies, self.sampled)
+        return [
+            ("read as", f"{self.format} ({self.why})"),
+            ("files", f"{self.files:,}, {self.bytes:,} bytes"),
+            (self.unit, f"{self.records:,}" + (excluded if self.blank or self.skipped else "")),
+            ("symbols", f"{self.symbols:,}"),
+            ("alphabet", f"{self.alphabet_size:,} characters: {symbols}"),
+            *zip(("entropy", *[""] * len(entropies)), entropies, strict=False),
+            *((name, _length_words(x)) for name, x in lengths),
+            (
+                "same sources" if self.paired else copies,
+                f"{self.duplicates:,}{without_regard(self.ignored)}",
+            ),
+            *(("", f"{n:,} × {_visible(text)}") for text, n in self.repeated[:3]),
+            *((f"leaks to {split}", _leak_words(leak)) for split, leak in self.leaks.items()),
+            *(
+                (name, _visible(value))
+                for name, value in (self.labels.rows() if self.labels else ())
+            ),
+            *(("note", _visible(line)) for line in self.remarks),
+            *(("damaged", _visible(problem)) for problem in self.problems),
+            ("suggestion", self.options),
+            ("", self.suggestion.why),
+        ]
+
+    @property
+    def options(self) -> str:
+        """The suggestion as options of `regard train`."""
+        task = "--task target " if self.paired else ""
+        model = f" --model {self.suggestion.model}" if self.suggestion.model else ""
+        return f"{task}--tokenizer {self.suggestion.tokens}{model}"
 
     def render(self, print_table: Callable[..., None]) -> None:
         """Print the report."""
@@ -133,11 +201,12 @@ class TextReport:
 class _Survey:
     """Statistics of a stream of texts."""
 
-    def __init__(self) -> None:
+    def __init__(self, running: bool) -> None:
         self.characters: NDArray[np.int64] = np.zeros(0x110000, np.int64)  # by code point
         self.lengths: Counter[int] = Counter()
         self.source_lengths: Counter[int] = Counter()
         self.copies = TextCounts()
+        self.sample = CorpusSample(running)
 
     def symbols(self, text: str) -> None:
         for start in range(0, len(text), PIECE):
@@ -172,13 +241,14 @@ def inspect(
 
     If one of these is not given, it is the part that the split of `source` would hold out.
     """
-    survey = _Survey()
+    survey = _Survey(running=source.format == "text")
     if source.format == "text":
         _survey_text(source, survey)
     else:
         for chunk in source.records():
             for texts in (chunk.texts, chunk.sources):
                 survey.symbols("".join(texts))
+                survey.sample.add(texts)
             survey.lengths.update(map(len, chunk.texts))
             survey.source_lengths.update(map(len, chunk.sources))
             survey.copies.add(source.keys(chunk))
@@ -190,6 +260,7 @@ def inspect(
     pairs = survey.source_lengths.total()
     ends = 0 if source.format == "text" else records + pairs
     symbols = characters + ends
+    spaces = dict(common).get(" ", 0) / symbols
     return TextReport(
         files=len(source.files),
         bytes=source.size,
@@ -203,6 +274,9 @@ def inspect(
         symbols=symbols,
         alphabet_size=len(common),
         entropy_bits=survey.entropy(ends),
+        entropies=survey.sample.entropies(),
+        sampled=survey.sample.full,
+        words=survey.sample.words() if spaces > WORDLIKE else 0,
         common=tuple(common[:SHOWN]),
         lengths=_lengths(survey.lengths),
         source_lengths=_lengths(survey.source_lengths) if pairs else None,
@@ -211,7 +285,7 @@ def inspect(
         ignored=source.form.ignores if source.format != "text" else (),
         repeated=_repeated(source, survey.copies),
         leaks=_leaks(source, survey, (valid, test), (valid_fraction, test_fraction)),
-        suggestion=suggest(symbols, len(common), dict(common).get(" ", 0) / symbols),
+        suggestion=suggest(symbols, len(common), spaces),
     )
 
 
@@ -220,6 +294,7 @@ def _survey_text(source: FileSet, survey: _Survey) -> None:
         length = 0
         for chunk in document.text():
             survey.symbols(chunk)
+            survey.sample.add([chunk])
             length += len(chunk)
         survey.lengths[length] += 1
     if not survey.characters.any():
@@ -347,7 +422,7 @@ def suggest(symbols: int, alphabet: int, spaces: float) -> Suggestion:
         model, reason = "bigram", f"only {symbols:,} symbols: count them, a network would memorise"
     elif symbols < 20_000:
         model, reason = "lstm", f"{symbols:,} symbols are few, and recurrence needs fewer"
-    language = spaces > 0.05  # English has a space every five or six characters
+    language = spaces > WORDLIKE
     if alphabet <= 200 and (symbols < 20_000_000 or not language):
         tokens, why = "characters", f"an alphabet of {alphabet} characters is small"
     elif symbols >= 1_000_000:
@@ -367,38 +442,17 @@ def _visible(text: str) -> str:
 
 
 def render(x: TextReport, print_table: Callable[..., None]) -> None:
-    """Print a report: statistics, a histogram of lengths, duplicates and the suggestion."""
-    paired = x.source_lengths is not None and x.labels is None
-    unit = "documents" if x.format == "text" else "pairs" if paired else "records"
-    excluded = f", {x.blank:,} blank and {x.skipped:,} damaged left out"
-    copies = "repeated lines" if x.format == "text" else "same sources" if paired else "copies"
-    symbols = "  ".join(
-        f"{_visible(s) if s != ' ' else 'space'} {n / x.symbols:.1%}" for s, n in x.common
-    )
-    task = "--task target " if paired else ""
-    model = f" --model {x.suggestion.model}" if x.suggestion.model else ""
-    lengths = (("lengths", x.lengths), ("of sources" if paired else "of 2nd", x.source_lengths))
-    rows = [
-        ("read as", f"{x.format} ({x.why})"),
-        ("files", f"{x.files:,}, {x.bytes:,} bytes"),
-        (unit, f"{x.records:,}" + (excluded if x.blank or x.skipped else "")),
-        ("symbols", f"{x.symbols:,}, {x.entropy_bits:.3f} bits each without context"),
-        ("alphabet", f"{x.alphabet_size:,} characters: {symbols}"),
-        *((name, _length_words(y)) for name, y in lengths if y is not None),
-        (copies, f"{x.duplicates:,}" + without_regard(x.ignored)),
-        *(("", f"{n:,} × {_visible(text)}") for text, n in x.repeated[:3]),
-        *((f"leaks to {split}", _leak_words(leak)) for split, leak in x.leaks.items()),
-        *((name, _visible(value)) for name, value in (x.labels.rows() if x.labels else ())),
-        *(("note", _visible(line)) for line in x.remarks),
-        *(("damaged", _visible(problem)) for problem in x.problems),
-        ("suggestion", f"{task}--tokenizer {x.suggestion.tokens}{model}"),
-        ("", x.suggestion.why),
-    ]
-    print_table(["", ""], rows)
+    """Print a report: statistics, a histogram of lengths, alphabets and the suggestion."""
+    print_table(["", ""], x.rows())
     if len(x.lengths.histogram) > 1:
-        of_target = " of the target" if paired else ""
-        title = f"\n{unit} by length{of_target} in characters"
+        of_target = " of the target" if x.paired else ""
+        title = f"\n{x.unit} by length{of_target} in characters"
         print_table(["", "", ""], _bars(x.lengths), title=title)
+    print_table(
+        ["alphabet", "size", "bits at most", "1,000 one-hot vectors"],
+        [[row.name, row.size, row.bits, row.one_hot] for row in x.alphabets],
+        title="\nalphabets by size",
+    )
 
 
 def _bars(lengths: Lengths) -> list[list[str]]:

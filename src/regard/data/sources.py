@@ -286,7 +286,7 @@ class DataSource:
 
     def _cut_text(self) -> Iterator[SourceChunk]:
         """Yield running text, its end held out."""
-        total = sum(len(text) for text in self.train.text())
+        total = self.train.characters()
         first, second = cut_points(total, *self.fractions)
         used = round(first * self.recipe.train_fraction)
         stretches = [(used, 0), (first, UNUSED), (second, 1), (total, 2)]

@@ -52,6 +52,7 @@ from regard.data.formats import (
     split_member,
     too_long,
 )
+from regard.data.markup import Markup
 from regard.data.tables import Batch, BlankSeparated, Layout, entries, fasta
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.registry import TABLES
@@ -383,6 +384,14 @@ class FileSet(ABC):
         if empty:
             raise self._nothing(SkippedRecords())
 
+    def characters(self) -> int:
+        """Return how many characters the running text has."""
+        activity, self.activity = self.activity, "counting characters"
+        try:
+            return sum(map(len, self.text()))
+        finally:
+            self.activity = activity
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of tables or keys of JSON objects that are read; () for other files."""
@@ -570,8 +579,14 @@ class Pairs(FileSet):
         self, skipped: SkippedRecords
     ) -> Iterator[tuple[Path, list[list[str]], list[int]]]:
         if self._layout is None:
-            batches = aligned(self.files, skipped, self.encoding)
-            yield from ((self.files[1], *batch) for batch in batches)
+            markup = Markup()
+            for (sources, targets), lines in aligned(self.files, skipped, self.encoding):
+                pairs = [markup.strip(*pair) for pair in zip(sources, targets, strict=True)]
+                columns = [[pair[i] for pair in pairs] for i in range(2)]
+                yield self.files[1], columns, lines
+                if markup.note:
+                    skipped.notes["markup"] = markup.note
+            skipped.blank -= markup.lines  # which the note counts
             return
         for path in self.files:
             yield from ((path, *batch) for batch in self._layout.batches(path, skipped))

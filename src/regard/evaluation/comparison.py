@@ -22,6 +22,12 @@ from typing import Any
 from regard.evaluation import Metric, Report, group_by_target, target_name, to_document
 from regard.evaluation.bootstrap import BootstrapEstimate, Folds
 from regard.evaluation.language_modeling import TokenLosses, to_bits
+from regard.evaluation.paired_tests import (
+    bootstrap_p,
+    describe_bayes_factor,
+    describe_p,
+    log10_bayes_factor,
+)
 from regard.evaluation.predictions import Predictions
 from regard.notebook import html_table
 
@@ -323,7 +329,7 @@ def write_verdict(rows: Sequence[Row], curves: Mapping[str, Curve] | None = None
         return f"The models cannot be ranked: {rows[0].summary}."
     if not finite:
         return "Every model gives some of the data probability 0: none can be recommended."
-    sentences = [_recommend(finite, len(rows))]
+    sentences = [_recommend(finite, len(rows)), *_tests(finite)]
     sentences += _too_little_time(finite) or _judge_attention(finite)
     sentences += _calibration(finite) + _cheaper(finite) + _above_baseline(finite)
     sentences += _by_loss(finite)
@@ -371,6 +377,28 @@ def _calibration(rows: Sequence[Row]) -> list[str]:
         f"{best.calibration_error:.2f}); use {calibrated.model} where they matter "
         f"({calibrated.calibration_error:.2f})."
     ]
+
+
+def _tests(rows: Sequence[Row]) -> list[str]:
+    """Name the paired tests of the best row against the next, and what they say."""
+    if len(rows) < 2:
+        return []
+    best, other = rows[:2]
+    estimates = [row.estimates[row.ranked_by] for row in (best, other)]
+    p = bootstrap_p(*estimates)
+    parts = []
+    if not math.isnan(p):
+        tested = describe_p(p, len(estimates[0].samples))
+        parts.append(f"paired bootstrap against {other.model}: {tested}")
+    if best.losses and other.losses:
+        factor = log10_bayes_factor(best.losses, other.losses)
+        if not math.isnan(factor):
+            name = best.model if factor >= 0 else other.model
+            parts.append(describe_bayes_factor(abs(factor), name))
+    if not parts:
+        return []
+    words = "; ".join(parts)
+    return [f"{words[0].upper()}{words[1:]}."]
 
 
 def _too_little_time(rows: Sequence[Row]) -> list[str]:

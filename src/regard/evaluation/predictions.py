@@ -84,6 +84,22 @@ class Predictions:
         single = self.targets is not None and self.targets.kind.single
         return int((self.truths < 0).sum()) if single else 0
 
+    def losses(self) -> tuple[Floats, Floats]:
+        """Return the loss of each record (R,), of values half their squared errors, and the number
+        of targets it is the sum of.
+        """
+        ends, head = np.cumsum(self.lengths), HEADS[self.task]
+        sums, counts = np.zeros(self.records), np.zeros(self.records)
+        for i, (end, length) in enumerate(zip(ends.tolist(), self.lengths.tolist(), strict=True)):
+            truths = np.asarray(self.truths[end - length : end])
+            counts[i] = known(truths).sum()
+            if counts[i]:
+                scores = torch.from_numpy(np.asarray(self.scores[end - length : end]))
+                targets = torch.from_numpy(truths.copy())
+                targets = targets.to(scores.dtype) if head.scaled else targets.long()
+                sums[i] = float(head.loss(scores, targets, smoothing=0.0, weights=None)[1])
+        return sums, counts
+
     def first(self, records: int) -> Predictions:
         """Return the predictions for the first records."""
         lengths = self.lengths[:records]

@@ -5,9 +5,10 @@ An experiment is a function from `Options` to a `Result`; its module is imported
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,53 +19,101 @@ from regard.look.page import Links, Page, Table, Text
 
 
 class Experiment(NamedTuple):
-    """The question of an experiment, what its FILE contains if it takes one, and the module of its
-    function where that has another name.
+    """The question of an experiment, the decks and headings that ask it, what its FILE contains if
+    it takes one, and the module of its function where that has another name.
     """
 
     question: str
+    lecture: str
     file: str = ""
     module: str = ""
 
 
 TEXT = "text to train on"
+PARTS = ".parts"  # of unfinished experiments, in the folder of their pages
 EXPERIMENTS = {
-    "distance": Experiment("how far apart may two motifs be for a model to relate them?"),
+    "distance": Experiment(
+        "how far apart may two motifs be for a model to relate them?",
+        "002 “Maximum a-posteriori (MAP)”, related motifs far apart",
+    ),
     "kernels": Experiment(
         "is attention a weighted mean, and does learning its weights gain over assuming them?",
+        "002 “Gaussian kernel” · 003 “Nadaraya-Watson Kernel Regression”",
         "a CSV of points, columns x and y",
     ),
     "lookup": Experiment(
         "is attention a dictionary that became fuzzy?",
-        "a TSV of keys and values, each key once",
+        "000 “Key innovation: Attention” · 001 “Attention and Self-Attention” · 003 “Soft lookup” "
+        "· 004 “Intuition for Attention Mechanism”",
+        "a table of keys and values: columns key and value, or its first two",
         "kernels",
     ),
-    "bayes": Experiment("what is known as counts arrive, and is the MAP what multipliers give?"),
-    "invariants": Experiment("which laws does attention obey: order, sums, hulls, scales?"),
-    "svm": Experiment("does attention trained by gradient descent tend to the largest margin?"),
+    "bayes": Experiment(
+        "what is known as counts arrive, and is the MAP what multipliers give?",
+        "002 “Bayesian Parameter Estimation”, “Dirichlet distribution”, “Maximum a-posteriori”",
+    ),
+    "invariants": Experiment(
+        "which laws does attention obey: order, sums, hulls, scales?",
+        "003 “Convex Combination”, “Permutation Equivariance”, “So is Attention just a linear "
+        "map?” · 004 “Quick Statistics Review”",
+        "the run folder of a Transformer, whose attention is then held against a linear map",
+    ),
+    "svm": Experiment(
+        "does attention trained by gradient descent tend to the largest margin?",
+        "001 “Connections to Support Vector Machines”",
+        "the run folder of a classifier, whose selected tokens are then drawn",
+    ),
     "positions": Experiment(
-        "are positions frequencies, and which schemes work beyond the length trained on?", TEXT
+        "are positions frequencies, and which schemes work beyond the length trained on?",
+        "002 “positional encoding” · 000 “Positional Encoding” · 004 “Position Representation "
+        "Vectors Using Sinusoids”",
+        TEXT,
     ),
     "tricks": Experiment(
-        "what do residuals, norms, scaling, warm-up and label smoothing each gain?", TEXT
+        "what do residuals, norms, scaling, warm-up and label smoothing each gain?",
+        "004 “Training Trick #1: Residual Connections”, “#2: LayerNorm”, “#3: Scaled Dot Product "
+        "Attention” · 003 “Add & Norm”",
+        TEXT,
     ),
     "gradients": Experiment(
-        "how far back does the gradient of recurrence, convolution and attention reach?"
+        "how far back does the gradient of recurrence, convolution and attention reach?",
+        "000 “RNN limitations” · 004 “Motivation for Transformer”",
     ),
-    "agreement": Experiment("up to which distance does a verb agree with its subject?"),
+    "agreement": Experiment(
+        "up to which distance does a verb agree with its subject?",
+        "000 “RNN limitations” · 004 “Hard to learn long-distance dependencies”",
+    ),
     "heads": Experiment(
-        "what does each head do, and how many are needed?", "the run folder of a Transformer"
+        "what does each head do, and how many are needed?",
+        "001 “Attention” · 004 “Multi-Headed Self-Attention: k heads are better than 1!”",
+        "the run folder of a model with attention",
     ),
-    "complexity": Experiment("what does each kind of layer cost, against length and width?"),
-    "recall": Experiment("which models recall a symbol, however long ago it was?"),
+    "complexity": Experiment(
+        "what does each kind of layer cost, against length and width?",
+        "004 “Motivation for Transformer”, its table · 001 “Transformer limitation”, “Hyena”",
+    ),
+    "recall": Experiment(
+        "which models recall a symbol, however long ago it was?",
+        "001 “Hyena” · 004 “Motivation for Transformer”",
+    ),
     "scaling": Experiment(
-        "would more data or a larger model help, and can smaller ones forecast it?", TEXT
+        "would more data or a larger model help, and can smaller ones forecast it?",
+        "000 “Advantages & Limitations” · 004 “Great Results With Transformers”",
+        TEXT,
     ),
     "dimensions": Experiment(
-        "how many numbers does a word's vector need?", "text, words with blanks between them"
+        "how many numbers does a word's vector need?",
+        "000 “Token Embeddings” · 002 “Continuous Bag Of Words”",
+        "text, words with blanks between them",
     ),
-    "slides": Experiment("do the lectures' worked examples give the numbers on their slides?"),
-    "errata": Experiment("which statements of the lectures are loose or wrong, and by how much?"),
+    "slides": Experiment(
+        "do the lectures' worked examples give the numbers on their slides?",
+        "002 “SampleNames(15)”, “Gaussian kernel” · 003 “Nadaraya-Watson” · 004",
+    ),
+    "errata": Experiment(
+        "which statements of the lectures are loose or wrong, and by how much?",
+        "000 “Key innovation: Attention” · 002 “Smoothing” · 004 “LayerNorm”; all five",
+    ),
 }
 
 
@@ -76,7 +125,14 @@ def run_experiment(name: str, options: Options) -> Result:
         raise UsageError(f"experiment {name!r} takes no file; those that do: {names or 'none'}")
     module = import_module(f"regard.lab.{EXPERIMENTS[name].module or name}")
     run: Callable[[Options], Result] = getattr(module, name)
-    return run(options)
+    result = run(options)
+    return replace(result, lecture=f"Lecture: {EXPERIMENTS[name].lecture}.")
+
+
+def forget(options: Options) -> None:
+    """Delete the parts of experiments that are finished."""
+    if options.parts is not None:
+        shutil.rmtree(options.parts, ignore_errors=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,16 +184,28 @@ class Gallery:
         columns = ["experiment", "hold", "fail", "too small to tell", "seconds"]
         return Table(columns, rows, title="Experiments")
 
+    def answers_table(self) -> Table:
+        """Return every question with its answer, or why there is none."""
+        rows: list[list[object]] = []
+        for entry in self.entries:
+            answer = f"not tried: {entry.error}" if entry.result is None else entry.result.answer
+            rows.append([entry.name, EXPERIMENTS[entry.name].question, answer])
+        return Table(["experiment", "question", "answer"], rows)
+
     def page(self) -> Page:
         page = Page("The lab", f"{len(self.entries)} experiments, {summary(self.claims)}")
+        page.section("Answers", "Each experiment answers its question; its name leads to its page.")
+        page.add(self.answers_table())
+        page.add(Links([(e.name, f"{e.name}.html") for e in self.entries if e.result]))
         for entry in self.entries:
             if entry.result is None:
                 page.section(entry.name)
                 page.add(Text(f"Not tried: {entry.error}"))
                 continue
             page.section(entry.result.title, EXPERIMENTS[entry.name].question)
+            page.add(Text(entry.result.answer))
             page.add(entry.result.figures[0])
-            page.add(Text(entry.result.reading))
+            page.add(Text(f"{entry.result.reading}\n\n{entry.result.lecture}"))
             page.add(Links([("the whole experiment", f"{entry.name}.html")]))
         page.section("Claims", "What was stated beforehand, and what was measured here.")
         page.add(self.claims_table())
@@ -163,6 +231,8 @@ def run_all(options: Options, folder: Path) -> Gallery:
     """Run all experiments one after another; one that cannot be run stops no other."""
     if options.file is not None:
         raise UsageError("regard lab all takes no file: give it to one experiment by its name")
+    if options.parts is None and not options.quick:
+        options = replace(options, parts=folder / PARTS)
     entries = []
     for i, name in enumerate(EXPERIMENTS):
         options.reporter.say(f"{name} ({i + 1} of {len(EXPERIMENTS)})")
@@ -179,6 +249,7 @@ def run_all(options: Options, folder: Path) -> Gallery:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         gallery.page().write(gallery.index)
+        forget(options)
     except OSError as failure:
         raise UserError(f"cannot write to {folder}: {failure.strerror}") from None
     return gallery

@@ -219,6 +219,14 @@ def measure_agreement(model: LanguageModel, sentences: Sentences) -> Proportion:
     return Proportion(int((right > other).sum()) + half_ties, len(ids))
 
 
+def learn_agreement(
+    fit: Callable[[Training], LanguageModel], training: Training, tests: Mapping[int, Sentences]
+) -> dict[int, Proportion]:
+    """Return how often the verbs of a model agree, by the distance of the subject."""
+    model = fit(training)
+    return {distance_of(m): measure_agreement(model, test) for m, test in tests.items()}
+
+
 def agreement(options: Options) -> Result:
     plan = SMALL if options.quick else LARGE
     parts = make_corpus(plan, options.seed)
@@ -231,13 +239,18 @@ def agreement(options: Options) -> Result:
     progress = options.progress(per_length * sum(words))
     rows = {}
     for name, fit in FAMILIES.items():
-        on_progress = partial(progress.add, f"agreement: {name}")
-        model = fit(Training(plan, parts, options.seed, on_progress))
-        rows[name] = {distance_of(m): measure_agreement(model, test) for m, test in tests.items()}
+        training = Training(plan, parts, options.seed, partial(progress.add, f"agreement: {name}"))
+        rows[name] = options.part(
+            f"agreement {name} {options.seed}",
+            plan,
+            dict[int, Proportion],
+            partial(learn_agreement, fit, training, tests),
+        )
     accuracies = Accuracies(rows, CHANCE)
     samples = [(text, None) for m in plan.phrases[:4] for text in tests[m].texts[:2]]
     return Result(
         title="Agreement at a distance",
+        answer=accuracies.answer("{} words from its subject the verb agrees with"),
         question=__doc__ or "",
         reading=(
             "Each line is a model: at the top the verb agrees with its subject at that distance, "

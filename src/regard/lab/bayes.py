@@ -186,6 +186,7 @@ def bayes(options: Options) -> Result:
     letters = ("A: count 7, prior 0.5", "B: count 2, prior 0.3", "C: count 0, prior 0.2")
     return Result(
         title="Counting with a prior",
+        answer=answer(draws),
         question=__doc__ or "",
         reading=(
             "Each curve is the posterior of the coin after so many draws: flat at first, then a "
@@ -217,6 +218,17 @@ def bayes(options: Options) -> Result:
             ),
         ],
         panels=[density_map(), unseen_letter_bars()],
+    )
+
+
+def answer(draws: NDArray[np.bool_]) -> str:
+    parts = []
+    for n in (N_DRAWS[2], N_DRAWS[-1]):
+        low, high = posterior_of(draws[:n]).interval(0.95)
+        parts.append(f"after {n} draws it is from {low:.2f} to {high:.2f}")
+    return (
+        f"An interval that narrows: {', '.join(parts)}, with 95% probability (truth {TRUE:g}). The "
+        "MAP is what the multipliers give, (n + α p) / (N + α)."
     )
 
 

@@ -340,12 +340,25 @@ def measure(plan: Plan, options: Options) -> BySeed:
     }
     for seed in options.seeds(plan.seeds):
         for name in plan.models:
-            classify = MODELS[name].learn(lessons, seed, partial(progress.add, name))
-            for d in lessons.distances:
-                pairs = draw(d, plan.tested, generator(seed, TEST_DATA, d))
-                n_right = int((classify(pairs, d) == pairs.labels).sum())
+            counts = options.part(
+                f"distance {name} {seed}",
+                plan,
+                list[int],
+                partial(count_right, name, plan, seed, partial(progress.add, name)),
+            )
+            for d, n_right in zip(lessons.distances, counts, strict=True):
                 by_seed[name][d].append(Proportion(n_right, plan.tested))
     return by_seed
+
+
+def count_right(name: str, plan: Plan, seed: int, on_progress: OnProgress) -> list[int]:
+    """Return how many of the test sequences of each distance a model classifies as they are."""
+    classify = MODELS[name].learn(plan.lessons, seed, on_progress)
+    counts = []
+    for d in plan.lessons.distances:
+        pairs = draw(d, plan.tested, generator(seed, TEST_DATA, d))
+        counts.append(int((classify(pairs, d) == pairs.labels).sum()))
+    return counts
 
 
 def report(plan: Plan, by_seed: BySeed, seed: int, *, quick: bool = False) -> Result:
@@ -361,6 +374,7 @@ def report(plan: Plan, by_seed: BySeed, seed: int, *, quick: bool = False) -> Re
         tables.append(seeds_table(by_seed, seed))
     return Result(
         title="Two motifs, far apart",
+        answer=accuracies.answer("Motifs {} letters apart are related by"),
         question=__doc__ or "",
         reading=(
             "Each line is a model: where it runs at the top, the model relates the two motifs at "

@@ -23,6 +23,7 @@ from regard.layers.attention import AttentionContext, SelfAttention, attend, sca
 from regard.layers.masks import Padding
 from regard.layers.norms import make_norm
 from regard.layers.positions import sinusoids
+from regard.lectures import load_errata
 from regard.look.page import Heatmap, Lines, Table
 from regard.training.loop import seed_of
 
@@ -325,6 +326,10 @@ def errata(options: Options) -> Result:
         norms = norm_curves()
     return Result(
         title="What the lectures state loosely",
+        answer=(
+            f"{len(load_errata())} of them; {len(claims)} measurements show by how much what is "
+            "printed differs from what is right."
+        ),
         question=errata.__doc__ or "",
         reading=(
             "Divided into logits, the temperature 1 leaves the distribution as it is; divided into "
@@ -343,7 +348,5 @@ def errata(options: Options) -> Result:
 
 
 def statements() -> Table:
-    from regard.lectures import load_errata
-
     rows = [[number, one.deck, one.says, one.right] for number, one in load_errata().items()]
     return Table(["", "lecture", "states", "right is"], rows, title="All statements")

@@ -9,19 +9,22 @@ the same model: by default everything runs on the CPU.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
+from hashlib import blake2b
 from importlib.util import find_spec
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from scipy.special import stdtrit
 from torch import Tensor
 
@@ -38,6 +41,7 @@ from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
 from regard.models.language_model import NeuralLanguageModel
 from regard.recipe import TrainRecipe
 from regard.registry import MODELS
+from regard.storage import atomic_write
 from regard.training.distributed import ALONE
 from regard.training.loop import EMState, seed_of
 from regard.training.objectives import NextTokenObjective
@@ -84,16 +88,44 @@ class LabProgress:
         self.reporter.show(Status(description, 100 * share, 100, "%", left=left))
 
 
+PartT = TypeVar("PartT")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Settings of an experiment: `quick` is a small form of seconds, `seed` that of all randomness,
     `file` the user's data where the experiment takes any.
+
+    With `parts`, a folder, an experiment that was stopped goes on where it was.
     """
 
     quick: bool = False
     seed: int = 0
     file: Path | None = None
     reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
+    parts: Path | None = None
+
+    def part(self, name: str, plan: object, kind: Any, compute: Callable[[], PartT]) -> PartT:
+        """Return a part of an experiment: what a stopped one stored, else computed and stored.
+
+        A part is known by its name, which holds its seed, the plan, and the file. `kind` is its
+        type, made of dataclasses, lists and numbers.
+        """
+        if self.parts is None:
+            return compute()
+        adapter, path = TypeAdapter[PartT](kind), self.parts / f"{self._part_key(name, plan)}.json"
+        try:
+            return adapter.validate_python(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, ValidationError):  # none, or what a killed process left
+            part = compute()
+        self.parts.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(adapter.dump_python(part)), encoding="utf-8")
+        return part
+
+    def _part_key(self, name: str, plan: object) -> str:
+        file = b"" if self.file is None else blake2b(self.file.read_bytes()).digest()
+        return blake2b(f"{name} {plan!r}".encode() + file, digest_size=8).hexdigest()
 
     def seeds(self, n: int) -> range:
         return range(self.seed, self.seed + n)
@@ -200,12 +232,14 @@ def summary(claims: Sequence[Claim]) -> str:
 class Result:
     """What an experiment measured.
 
+    `answer` answers its question in one sentence, with numbers; `lecture` names deck and heading.
     `question` is the docstring of the experiment; `reading` explains its first figure, `readings`,
     if given, each of the others. `figures` are also saved as images; `panels` follow the tables on
     the page.
     """
 
     title: str
+    answer: str
     question: str
     reading: str
     claims: Sequence[Claim]
@@ -213,6 +247,7 @@ class Result:
     figures: Sequence[Component]
     panels: Sequence[Component] = ()
     readings: Sequence[str] = ()
+    lecture: str = ""
 
     def __post_init__(self) -> None:
         if self.readings and len(self.readings) != len(self.figures) - 1:
@@ -224,14 +259,14 @@ class Result:
         return Table(CLAIM_COLUMNS, [claim.row for claim in self.claims], warn=failed)
 
     def page(self) -> Page:
-        page = Page(self.title, summary(self.claims))
-        page.section("Question")
+        page = Page(self.title, self.answer)
+        page.section("Question", self.lecture)
         page.add(Text(unwrap(self.question)))
         readings = self.reading, *self.readings
         for figure, reading in zip_longest(self.figures, readings):
             page.section(getattr(figure, "title", "") or "Figure", reading or "")
             page.add(figure)
-        page.section("Claims", "What is stated beforehand, and what was measured here.")
+        page.section("Claims", f"What was stated beforehand: {summary(self.claims)}.")
         page.add(self.claims_table())
         page.section("Measured")
         for component in (*self.tables, *self.panels):
@@ -256,6 +291,8 @@ class Result:
         """Return the document of `regard lab NAME --json`."""
         tables = [table.data() for table in self.tables]
         return {
+            "answer": self.answer,
+            "lecture": self.lecture,
             "claims": [claim.to_json() for claim in self.claims],
             "figures": [str(path) for path in figures],
             "tables": [{key: t[key] for key in ("title", "columns", "rows")} for t in tables],
@@ -397,6 +434,17 @@ class Accuracies:
     @property
     def columns(self) -> list[int]:
         return list(next(iter(self.rows.values())))
+
+    def answer(self, where: str) -> str:
+        """Say which models are above chance at the greatest distance, and which may be at it."""
+        last = self.columns[-1]
+        ends = {name: row[last] for name, row in self.rows.items()}
+        order = sorted(ends, key=lambda name: -ends[name].value)
+        above = [name for name in order if ends[name].interval.low > self.chance]
+        best = ", ".join(f"{name} ({ends[name].value:.0%})" for name in above) or "no model"
+        rest = ", ".join(name for name in order if name not in above)
+        guessing = f"; not above chance, {self.chance:.0%}: {rest}" if rest else ""
+        return f"{where.format(last)}: {best}{guessing}."
 
     def table(self, column: str, title: str) -> Table:
         """Return the proportions in percent; `column` formats a length or distance."""
@@ -626,7 +674,8 @@ def train_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed))
         model = build()
-        stepper = Stepper(model.train(), recipe, NextTokenObjective, world=ALONE)
+        objective = partial(NextTokenObjective, label_smoothing=recipe.label_smoothing)
+        stepper = Stepper(model.train(), recipe, objective, world=ALONE)
         for step in range(steps):
             torch.manual_seed(seed_of(seed, step))
             batch = batch_at(step)

@@ -268,11 +268,17 @@ def gradients(options: Options) -> Result:
     letters = sum(plan.length_at(step) + 1 for step in range(plan.steps))
     progress = options.progress(len(MIXERS) * plan.batch * letters)
     measurements = {
-        name: measure(name, plan, options.seed, partial(progress.add, f"gradients: {name}"))
+        name: options.part(
+            f"gradients {name} {options.seed}",
+            plan,
+            Measurement,
+            partial(measure, name, plan, options.seed, partial(progress.add, f"gradients: {name}")),
+        )
         for name in MIXERS
     }
     return Result(
         title="How far back the gradient reaches",
+        answer=answer(measurements, plan.length),
         question=__doc__ or "",
         reading=(
             "Each line is a model: where it falls, letters so far back hardly influence what is "
@@ -287,6 +293,17 @@ def gradients(options: Options) -> Result:
             gradient_curves({name: m.after for name, m in measurements.items()}, "after"),
         ],
         panels=[steps_map(name) for name in (RNN, ATTENTION)],
+    )
+
+
+def answer(measurements: Measurements, n: int) -> str:
+    shares = {name: m.before[n] / (m.before[1] or 1.0) for name, m in measurements.items()}
+    listed = ", ".join(
+        f"{name}: {share:.2g}" for name, share in sorted(shares.items(), key=lambda item: -item[1])
+    )
+    return (
+        f"Of the gradient one letter back, this share reaches {n} letters back in a new model: "
+        f"{listed}."
     )
 
 

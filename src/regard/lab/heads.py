@@ -7,26 +7,27 @@ A head is described by the entropy of its weights, by how far back it attends, b
 earlier occurrence of the current token (copying) and on the token that followed that (induction:
 Elhage et al. 2021, Olsson et al. 2022, arXiv:2209.11895), among queries that have one. It is
 removed by setting to zero what it writes: its columns of the output projection. The loss is that on
-text the model was not trained on, nats per token. Heads that do the same work are each hardly
-missed alone: pruning them one by one, the least important first (Michel et al. 2019,
-arXiv:1905.10650), shows more than single ablations. Without a run, a decoder of two layers first
-learns random sequences that are repeated once, whose second half can be predicted by induction
-alone.
+records the model was not trained on, of text nats per token. The run may be of a decoder, a
+classifier, a masked language model, a translator, an image model or a captioner; heads that read
+patches or points have a distance in place of tokens, and cross-attention has an entropy alone.
+Heads that do the same work are each hardly missed alone: pruning them one by one, the least
+important first (Michel et al. 2019, arXiv:1905.10650), shows more than single ablations. Without a
+run, a decoder of two layers first learns random sequences that are repeated once, whose second half
+can be predicted by induction alone.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batching import IGNORE, Batch, windows
@@ -45,9 +46,11 @@ from regard.lab.experiment import (
     small_decoder,
     train_model,
 )
+from regard.lab.head_models import Head, HeadsOfRun, Losses, Position, Profile, without_heads
 from regard.layers.attention import Tap
-from regard.look.page import AttentionMaps, Scatter, Table
+from regard.look.page import AttentionMaps, Bars, Scatter, Table
 from regard.models.decoder import Decoder
+from regard.registry import MODELS
 from regard.run import Run
 from regard.tokenizers import TOKENIZER, load
 
@@ -59,8 +62,6 @@ N_ROWS = 8  # whose attention weights are described
 N_TOKENS = 32  # of the row whose attention is drawn
 INDUCTION, REMOVABLE, WITHIN = 0.5, 0.2, 0.02  # tolerances of the claims
 LEAST_FIRST, MOST_FIRST, RANDOM = "least missed first", "most missed first", "in random order"
-
-Position = tuple[int, int]  # of a head: its layer, and its number there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,60 +76,13 @@ class Plan:
 LARGE, SMALL = Plan(steps=1500), Plan(steps=250, batch=16)
 
 
-@dataclass(frozen=True, eq=False)
-class Losses:
-    """The nats of every row (R,), and its number of tokens (R,)."""
-
-    nats: NDArray[np.float64]
-    tokens: NDArray[np.int64]
-
-    @property
-    def mean(self) -> float:
-        return float(self.nats.sum() / self.tokens.sum())
-
-    def resample(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return nats per token (N,) of rows (N, R) drawn with replacement."""
-        return np.asarray(self.nats[rows].sum(1) / np.maximum(1, self.tokens[rows].sum(1)))
-
-
 PruningCurves = Mapping[str, Sequence[Losses]]  # by order: losses without 0, 1, 2, … heads
 
 
-@dataclass(frozen=True)
-class Profile:
-    bits: float  # entropy of its weights
-    offset: float  # tokens back, on average
-    previous: float  # weight on the token before
-    same: float  # weight on an earlier occurrence of the token
-    induction: float  # weight on what followed that occurrence, where there was one
-
-    @property
-    def kind(self) -> str:
-        weights = {"induction": self.induction, "previous token": self.previous}
-        weights["copying"] = self.same
-        name = max(weights, key=lambda key: weights[key])
-        return name if weights[name] >= 0.3 else "mixed"
-
-
-@dataclass(frozen=True)
-class Head:
-    """One head: where it attends, on all rows and row by row, and how much the loss rises without
-    it.
+def pruning_claims(n_heads: int, pruned: PruningCurves, *, brief: bool = False) -> list[Claim]:
+    """Heads differ, and some are not needed; intervals are over resampled rows. A decoder that was
+    trained briefly has heads that have not come to differ yet.
     """
-
-    position: Position
-    profile: Profile
-    rows: Sequence[Profile]
-    loss: float
-
-    @property
-    def name(self) -> str:
-        layer, head = self.position
-        return f"layer {layer + 1}, head {head + 1}"
-
-
-def pruning_claims(n_heads: int, pruned: PruningCurves) -> list[Claim]:
-    """Heads differ, and some are not needed; intervals are over resampled rows."""
     least, most = pruned[LEAST_FIRST], pruned[MOST_FIRST]
     half, fifth, n = n_heads // 2, max(1, int(REMOVABLE * n_heads)), len(least[0].nats)
     rows = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
@@ -143,6 +97,7 @@ def pruning_claims(n_heads: int, pruned: PruningCurves) -> list[Claim]:
             quantile_interval((least_half - base) - (most_half - base) / 2),
             "{:.4f} against {:.4f} nats".format(*rises),
             most=0.0,
+            may_fall=brief,
         ),
         Claim.within(
             "some heads can go",
@@ -150,6 +105,7 @@ def pruning_claims(n_heads: int, pruned: PruningCurves) -> list[Claim]:
             quantile_interval(least_fifth / base - 1),
             f"{(least[fifth].mean / least[0].mean - 1):+.2%}",
             most=WITHIN,
+            may_fall=brief,
         ),
     ]
 
@@ -185,11 +141,13 @@ class EvaluatedDecoder:
     batches: Sequence[tuple[Tensor, Tensor, Tensor | None]]
     name: str
     spell: Callable[[int], str] = str  # a token as text
+    unit: ClassVar[str] = "nats per token"
 
     def losses(self, removed: Sequence[Position] = ()) -> Losses:
         """Return the loss of every row without some heads."""
         nats, tokens = [], []
-        with without_heads(self.model, removed), torch.no_grad():
+        layers = [cast(Any, block).mixer for block in self.model.blocks]
+        with without_heads(layers, removed), torch.no_grad():
             for ids, targets, segments in self.batches:
                 nats.append(-self.model.score(ids, targets, segments).double().sum(1))
                 tokens.append((targets != IGNORE).sum(1))
@@ -207,6 +165,20 @@ class EvaluatedDecoder:
         matches = {name: pattern.fullmatch(name) for name in tap.activations}
         return {int(match[1]): tap.activations[name] for name, match in matches.items() if match}
 
+    def maps(self) -> list[AttentionMaps]:
+        """Return the attention of every head on one row."""
+        ids, targets, _ = self.batches[0]
+        length = min(N_TOKENS, int((targets[0] != IGNORE).sum()))
+        by_layer = self.attention(1, length)
+        return [
+            AttentionMaps(
+                torch.stack([weights[0] for weights in by_layer.values()]).numpy(),
+                [self.spell(i) for i in ids[0, :length].tolist()],
+                layers=[f"layer {layer + 1}" for layer in by_layer],
+                title="Attention of every head on one row",
+            )
+        ]
+
     def describe_heads(self) -> list[Head]:
         ids, targets, segments = self.batches[0]
         ids, valid = ids[:N_ROWS], targets[:N_ROWS] != IGNORE  # the rest is padding
@@ -222,23 +194,6 @@ class EvaluatedDecoder:
                 loss = self.losses([(layer, head)]).mean - base
                 heads.append(Head((layer, head), describe(*inputs), rows, loss))
         return sorted(heads, key=lambda head: -head.loss)
-
-
-@contextmanager
-def without_heads(model: Decoder, positions: Sequence[Position]) -> Iterator[None]:
-    """While open, these heads write nothing to the residual stream."""
-    width, blocks = model.config.d_head, cast(Any, model.blocks)
-    weights = {layer: blocks[layer].mixer.out.weight for layer, _ in positions}
-    originals = {layer: weight.detach().clone() for layer, weight in weights.items()}
-    try:
-        with torch.no_grad():
-            for layer, head in positions:
-                weights[layer][:, head * width : (head + 1) * width] = 0
-        yield
-    finally:
-        with torch.no_grad():
-            for layer, weight in weights.items():
-                weight.copy_(originals[layer])
 
 
 def describe(
@@ -304,7 +259,7 @@ def load_decoder(path: Path) -> EvaluatedDecoder:
     model = folder.model()
     if not isinstance(model, Decoder):
         name = type(model).__name__
-        raise UserError(f"{folder} holds a {name}: this takes a decoder-only Transformer")
+        raise UserError(f"{folder} holds a {name}, not a decoder-only Transformer")
     config = model.config
     n_heads = config.n_heads * sum(mixer.has_weights for mixer in config.mixer_classes)
     if not n_heads:
@@ -334,10 +289,22 @@ def load_decoder(path: Path) -> EvaluatedDecoder:
     return EvaluatedDecoder(model, batches, f"{folder.name}, its {split} part", tokenizer.text)
 
 
+def load_heads(path: Path) -> EvaluatedDecoder | HeadsOfRun:
+    """Return the heads of a run: of a decoder, whose held-out text is read in windows, or of any
+    other model.
+    """
+    description = Run.open(path).description
+    family = MODELS.get(description.family, description.task, description.reads)
+    if issubclass(family, Decoder):
+        return load_decoder(path)
+    return HeadsOfRun(path)
+
+
 def heads(options: Options) -> Result:
     """Run the experiment on a run or on a small decoder trained for it."""
     plan, trained = SMALL if options.quick else LARGE, options.file is None
-    decoder = train_decoder(plan, options) if options.file is None else load_decoder(options.file)
+    decoder: EvaluatedDecoder | HeadsOfRun
+    decoder = train_decoder(plan, options) if options.file is None else load_heads(options.file)
     described = decoder.describe_heads()
     positions = [head.position for head in described]
     shuffled = np.random.default_rng(options.seed).permutation(len(positions))
@@ -350,9 +317,10 @@ def heads(options: Options) -> Result:
         name: [decoder.losses(order[:n]) for n in range(len(order) + 1)]
         for name, order in orders.items()
     }
-    claims = pruning_claims(len(described), pruned)
+    claims = pruning_claims(len(described), pruned, brief=trained and options.quick)
     return Result(
         title=f"What heads do: {decoder.name}",
+        answer=answer(described, pruned[LEAST_FIRST]),
         question=__doc__ or "",
         reading=(
             "From left to right more heads are removed: where the line of the least missed stays "
@@ -369,22 +337,41 @@ def heads(options: Options) -> Result:
                 range(len(positions) + 1),
                 {name: [losses.mean for losses in row] for name, row in pruned.items()},
                 "Pruning heads",
-                ("heads removed", "nats per token"),
+                ("heads removed", decoder.unit),
                 levels={"with all": pruned[LEAST_FIRST][0].mean},
             ),
             head_scatter(described),
         ],
-        panels=[attention_maps(decoder)],
+        panels=decoder.maps(),
     )
 
 
-def head_scatter(heads: Sequence[Head]) -> Scatter:
+def answer(heads: Sequence[Head], pruned: Sequence[Losses]) -> str:
+    """Say which head is missed most, and how many can go at little cost."""
+    first, base = heads[0], pruned[0].mean
+    n = max(n for n, losses in enumerate(pruned) if losses.mean <= base * (1 + WITHIN))
+    return (
+        f"Most missed is {first.name} ({first.profile.kind}): {first.loss:+.4f} without it. "
+        f"{n} of {len(heads)} heads can go before the loss rises by more than {WITHIN:.0%}."
+    )
+
+
+def head_scatter(heads: Sequence[Head]) -> Scatter | Bars:
+    placed = [head for head in heads if head.profile.offset == head.profile.offset]
+    if not placed:  # cross-attention alone: entropies without distances
+        return Bars(
+            [head.name for head in heads],
+            [head.profile.bits for head in heads],
+            title="Entropy of the weights, the most missed first",
+            unit="bits",
+        )
+    heads = placed
     return Scatter(
         np.array([[head.profile.offset, head.profile.bits] for head in heads]),
-        texts=[f"{h.name}: {h.profile.kind}, {h.loss:+.4f} nats without it" for h in heads],
+        texts=[f"{h.name}: {h.profile.kind}, {h.loss:+.4f} without it" for h in heads],
         groups=[head.profile.kind for head in heads],
         marks={i: head.name for i, head in enumerate(heads[:3])},
-        x_label="tokens back, on average",
+        x_label="distance it attends over, on average",
         y_label="entropy of the weights, bits",
         title="Heads by where they attend; the three most missed are named",
     )
@@ -394,20 +381,9 @@ def head_table(heads: Sequence[Head]) -> Table:
     rows = []
     for head in heads:
         p = head.profile
-        row = [head.name, p.kind, head.loss, p.bits, p.offset, p.previous, p.same, p.induction]
-        rows.append(row)
-    columns = ["head", "does", "nats more without it", "entropy, bits", "tokens back"]
+        numbers = [p.bits, p.offset, p.previous, p.same, p.induction]
+        known = [None if math.isnan(number) else number for number in numbers]
+        rows.append([head.name, p.kind, head.loss, *known])
+    columns = ["head", "does", "loss more without it", "entropy, bits", "distance"]
     columns += ["on the token before", "on the same token", "on what followed it"]
     return Table(columns, rows, title="Heads, the most missed first")
-
-
-def attention_maps(decoder: EvaluatedDecoder) -> AttentionMaps:
-    ids, targets, _ = decoder.batches[0]
-    length = min(N_TOKENS, int((targets[0] != IGNORE).sum()))
-    by_layer = decoder.attention(1, length)
-    return AttentionMaps(
-        torch.stack([weights[0] for weights in by_layer.values()]).numpy(),
-        [decoder.spell(i) for i in ids[0, :length].tolist()],
-        layers=[f"layer {layer + 1}" for layer in by_layer],
-        title="Attention of every head on one row",
-    )

@@ -28,6 +28,7 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from regard.lab.experiment import Claim, Mean, Options, Result, Z, curves, entropy_bits
+from regard.lab.linearity import LayerLinearity, linearity_table, measure_run
 from regard.layers.attention import (
     SCORES,
     AttentionContext,
@@ -125,6 +126,29 @@ def linearity_claims() -> list[Claim]:
             f"the same differs by at most {EXACT:g}",
             relative_gap(fixed),
             most=EXACT,
+        ),
+    ]
+
+
+def run_claims(layers: Sequence[LayerLinearity]) -> list[Claim]:
+    """The same of the layers of the user's run."""
+    if not layers:
+        return []
+    least, most = min(x.added for x in layers), max(x.fixed for x in layers)
+    return [
+        Claim.exact(
+            "the attention of your run is no linear map",
+            f"in every layer f(a + b) differs from f(a) + f(b) by at least {CLOSE:g} of its length",
+            least,
+            "{:.3f}, the least",
+            least=CLOSE,
+        ),
+        Claim.exact(
+            "... and is one with its weights held fixed",
+            f"the same differs by at most {100 * EXACT:g}",
+            most,
+            "{:.1e}, the most",
+            most=100 * EXACT,
         ),
     ]
 
@@ -275,8 +299,23 @@ def invariants(options: Options) -> Result:
         x = 3.0 + 5.0 * torch.rand(samples, D_MODEL).pow(3)  # far from normal
         y = make_norm("layer", D_MODEL, 1e-5, True)(x)
     orders = list(differences), list(differences.values())
+    layers = [] if options.file is None else measure_run(options.file)
+    claimed = [
+        *order_claims(differences),
+        sums,
+        hull,
+        *linearity,
+        *scaling_claims(products),
+        norm_claim(y),
+        *run_claims(layers),
+    ]
+    kept = sum(claim.holds is True for claim in claimed)
     return Result(
         title="What attention always does",
+        answer=(
+            f"These {kept} of {len(claimed)} hold: "
+            f"{'; '.join(claim.name for claim in claimed if claim.holds)}."
+        ),
         question=__doc__ or "",
         reading=(
             "From left to right keys become wider: the variance of q·k grows as their width, and "
@@ -293,14 +332,7 @@ def invariants(options: Options) -> Result:
             "The same after LayerNorm: centred and scaled position by position; their shape is "
             "unchanged.",
         ],
-        claims=[
-            *order_claims(differences),
-            sums,
-            hull,
-            *linearity,
-            *scaling_claims(products),
-            norm_claim(y),
-        ],
+        claims=claimed,
         tables=[
             Table(
                 ["positions", "largest difference over largest output"],
@@ -308,6 +340,7 @@ def invariants(options: Options) -> Result:
                 title="Outputs for shuffled inputs, sorted again",
             ),
             product_table(products),
+            *([] if options.file is None else [linearity_table(layers, options.file.name)]),
         ],
         figures=[
             *product_curves(products),

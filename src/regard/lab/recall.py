@@ -237,13 +237,28 @@ def evaluate(
     return accuracies
 
 
+def learn_recall(
+    name: str, plan: Plan, seed: int, on_progress: OnProgress
+) -> list[tuple[str, int, Proportion]]:
+    """Return the accuracy of a mixer for each task and length."""
+    measured = evaluate(learn(name, plan, seed, on_progress), plan, seed)
+    return [(task, n, share) for (task, n), share in measured.items()]
+
+
 def recall(options: Options) -> Result:
     plan = SMALL if options.quick else LARGE
     progress = options.progress(float(len(plan.mixers) * plan.train_tokens))
     rows = {}
     for name in plan.mixers:
-        model = learn(name, plan, options.seed, partial(progress.add, f"recall: {name}"))
-        rows[name] = evaluate(model, plan, options.seed)
+        measured = options.part(
+            f"recall {name} {options.seed}",
+            plan,
+            list[tuple[str, int, Proportion]],
+            partial(
+                learn_recall, name, plan, options.seed, partial(progress.add, f"recall: {name}")
+            ),
+        )
+        rows[name] = {(task, n): share for task, n, share in measured}
     return report(rows, plan.lengths, quick=options.quick)
 
 
@@ -263,6 +278,7 @@ def report(
     }
     return Result(
         title="Recalling a symbol from long ago",
+        answer=by_task[next(iter(by_task))].answer("The value of a key, in {:,} positions"),
         question=__doc__ or "",
         reading=(
             "Each line is a mixer: at the top it predicts the value of a key in sequences of that "

@@ -222,12 +222,17 @@ def scaling(options: Options) -> Result:
     by_data: dict[int, list[float]] = {n: [] for n in amounts}
     by_size: dict[int, list[float]] = {n: [] for n in sizes}
     size = sizes[-2] if len(sizes) > 1 else sizes[-1]
+
+    def part(size: int, amount: int, seed: int) -> float:
+        name = f"scaling {size} {amount} {seed}"
+        return options.part(name, plan, float, partial(train, plan, stream, size, amount, seed))
+
     for seed in options.seeds(plan.seeds):
         for n in amounts:
-            by_data[n].append(train(plan, stream, size, n, seed))
+            by_data[n].append(part(size, n, seed))
             progress.add("scaling: data", 1)
         for n in sizes:
-            by_size[n].append(train(plan, stream, n, n_train, seed))
+            by_size[n].append(part(n, n_train, seed))
             progress.add("scaling: parameters", 1)
     random = generator(options.seed)
     forecasts = {
@@ -242,6 +247,14 @@ def report(forecasts: Mapping[str, Forecast], size: str, amount: str) -> Result:
     data, parameters = forecasts["data"], forecasts["parameters"]
     return Result(
         title="Would more data or a larger model help?",
+        answer=(
+            "{}: {:.3f} nats with {:,} characters, {:.3f} with {:,}; {:.3f} with {:,} parameters, "
+            "{:.3f} with {:,}.".format(
+                "Both help" if falls(data) and falls(parameters) else "Not both",
+                *ends(data),
+                *ends(parameters),
+            )
+        ),
         question=__doc__ or "",
         reading=(
             "Dots are trainings, the line is the law fitted to all but the last of them: where the "
@@ -257,6 +270,16 @@ def report(forecasts: Mapping[str, Forecast], size: str, amount: str) -> Result:
         ],
         panels=[advice(forecasts)],
     )
+
+
+def falls(forecast: Forecast) -> bool:
+    return forecast.means[-1] < forecast.means[0]
+
+
+def ends(forecast: Forecast) -> tuple[float, int, float, int]:
+    """Return the loss of the smallest, its size, and both of the largest."""
+    means, sizes = forecast.means, forecast.sizes
+    return means[0], sizes[0], means[-1], sizes[-1]
 
 
 def law_curves(forecast: Forecast, label: str, title: str) -> Lines:

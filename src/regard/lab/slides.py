@@ -710,13 +710,23 @@ def slides(options: Options) -> Result:
             ]
         parts.append(it_part(seeds, progress))
     figures = {text: figure for part in parts for text, figure in part.figures.items()}
+    claims = [claim for part in parts for claim in part.claims]
     first, *others = figures
     return Result(
         title="The numbers on the slides",
+        answer=answer(claims),
         question=slides.__doc__ or "",
         reading=first,
         readings=others,
-        claims=[claim for part in parts for claim in part.claims],
+        claims=claims,
         tables=[t for part in parts for t in part.tables if isinstance(t, Table)],
         figures=list(figures.values()),
     )
+
+
+def answer(claims: Sequence[Claim]) -> str:
+    """Say whether the numbers of the slides come out."""
+    wrong = [claim.name for claim in claims if claim.holds is False]
+    if not wrong:
+        return f"Yes: all {len(claims)} worked examples give the numbers on their slides."
+    return f"Not all: {', '.join(wrong)} of {len(claims)} worked examples differ."

@@ -5,13 +5,15 @@ deck 000 says that attention has no vanishing gradients. What it has is a shorte
 residuals: a deep stack without them, or post-norm without warm-up, still has trouble (Xiong et al.
 2020, arXiv:2002.04745). Label smoothing hurts the perplexity (Vaswani et al. 2017, section 5.4).
 
-A deep and narrow decoder learns characters with AdamW; everything but the one trick is the same,
-seeds and batches too. Gradients are those of the first step, before anything is learned. Losses are
-nats per character, of the true next character in every case, on text that is not trained on; a
-training that diverges has none. The stack is deep and the rate high on purpose: with half the
-layers and less than half the rate, residuals and label smoothing were all that mattered. Weights
-are initialised as in GPT-2, those that write to the residual stream smaller the deeper the stack,
-which does some of the norms' work.
+A deep and narrow decoder learns characters with AdamW; everything but the tricks is the same, seeds
+and batches too. Residuals, norms (before, after, RMS, none) and scaling are removed alone and
+together, an ablation matrix; warm-up and smoothing alone. Gradients are the norms of each layer's,
+at the first step, before anything is learned, and while learning. Losses are nats per character, of
+the true next character in every case, on text that is not trained on; a training that diverges has
+none. The stack is deep and the rate high on purpose: with half the layers and less than half the
+rate, residuals and label smoothing were all that mattered. Weights are initialised as in GPT-2,
+those that write to the residual stream smaller the deeper the stack, which does some of the norms'
+work.
 """
 
 from __future__ import annotations
@@ -47,16 +49,17 @@ from regard.lab.experiment import (
 )
 from regard.layers.attention import Tap
 from regard.layers.block import Block
-from regard.look.page import Bars, Lines, Table
+from regard.look.page import Bars, Heatmap, Lines, Table
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.transformer import TransformerConfig
 
 ALL, NO_RESIDUAL, POST, NO_NORM = "all tricks", "no residual", "post-norm", "no norm"
-UNSCALED, NO_WARMUP = "no scaling", "no warm-up"
+RMS, UNSCALED, NO_WARMUP = "RMS norm", "no scaling", "no warm-up"
 POST_NO_WARMUP, SMOOTHED = "post-norm, no warm-up", "smoothed"
 WORSE, RATIO = 0.05, 0.1  # nats, and of a gradient
 MARKS = 25  # points of a curve
+TINY = 1e-12  # the least gradient that is drawn
 
 
 def claims(trials: Trials) -> list[Claim]:
@@ -138,16 +141,40 @@ class Variant:
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
 
+# The ablation matrix: its rows and columns.
+NORMS: dict[str, Mapping[str, Any]] = {
+    "": {},
+    POST: {"post_norm": True},
+    RMS: {"norm": "rms"},
+    NO_NORM: {"norm": "none"},
+}
+SWITCHED_OFF: dict[str, tuple[type[Decoder], Mapping[str, Any]]] = {
+    "": (Decoder, {}),
+    NO_RESIDUAL: (StraightDecoder, {}),
+    UNSCALED: (Decoder, {"score": "dot"}),
+    f"{NO_RESIDUAL}, {UNSCALED}": (StraightDecoder, {"score": "dot"}),
+}
+
+
+def name_of(norm: str, switched_off: str) -> str:
+    """Return the name of a cell of the ablation matrix."""
+    return ", ".join(part for part in (norm, switched_off) if part) or ALL
+
+
 VARIANTS: dict[str, Variant] = {
-    ALL: Variant(),
-    NO_RESIDUAL: Variant(StraightDecoder),
-    POST: Variant(config={"post_norm": True}),
-    NO_NORM: Variant(config={"norm": "none"}),
-    UNSCALED: Variant(config={"score": "dot"}),
+    **{
+        name_of(norm, off): Variant(build, {**config, **more})
+        for norm, config in NORMS.items()
+        for off, (build, more) in SWITCHED_OFF.items()
+    },
     NO_WARMUP: Variant(recipe={"warmup": 0.0}),
     POST_NO_WARMUP: Variant(config={"post_norm": True}, recipe={"warmup": 0.0}),
     SMOOTHED: Variant(recipe={"label_smoothing": 0.1}),
 }
+
+
+# Each trick alone, for curves; combinations are in the matrix.
+DRAWN = (ALL, NO_RESIDUAL, POST, RMS, NO_NORM, UNSCALED, NO_WARMUP, POST_NO_WARMUP, SMOOTHED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,15 +220,15 @@ class Trial:
     steps: list[float] = field(default_factory=list)
     nats: list[float] = field(default_factory=list)
     bits: list[float] = field(default_factory=list)  # of the attention weights
-    gradients: list[float] = field(default_factory=list)  # norm for each block at the first step
+    gradients: list[list[float]] = field(default_factory=list)  # at each step, of each block
     loss: float = math.inf  # where training diverged
 
     def watch(
         self, every: int, probe: Tensor, step: int, nats: float, model: NeuralLanguageModel
     ) -> None:
-        if step == 0:
-            self.gradients = [gradient_norm(b) for b in cast("Sequence[Block]", model.blocks)]
         if step % every == 0:
+            blocks = cast("Sequence[Block]", model.blocks)
+            self.gradients.append([gradient_norm(block) for block in blocks])
             tap = Tap(["*.weights"])
             with torch.no_grad():
                 model.hidden(probe, tap=tap)
@@ -212,8 +239,8 @@ class Trial:
 
     @property
     def reach(self) -> float:
-        """The gradient of the first layer over that of the last."""
-        return self.gradients[0] / self.gradients[-1]
+        """The gradient of the first layer over that of the last, before anything is learned."""
+        return self.gradients[0][0] / self.gradients[0][-1]
 
 
 def gradient_norm(module: nn.Module) -> float:
@@ -257,14 +284,34 @@ def tricks(options: Options) -> Result:
     for seed in options.seeds(plan.seeds):
         for name, variant in VARIANTS.items():
             on_progress = partial(progress.add, f"tricks: {name}")
-            trials[name].append(run(variant, plan, stream, seed, on_progress))
+            compute = partial(run, variant, plan, stream, seed, on_progress)
+            trials[name].append(options.part(f"tricks {name} {seed}", plan, Trial, compute))
     return report(trials)
+
+
+def answer(trials: Trials) -> str:
+    gains = {
+        "residual connections": NO_RESIDUAL,
+        "norms": NO_NORM,
+        "scaling": UNSCALED,
+        "warm-up": NO_WARMUP,
+        "no label smoothing": SMOOTHED,
+    }
+    means = {what: finite_mean(loss_gaps(trials, name)).value for what, name in gains.items()}
+    order = sorted(means, key=lambda what: -means[what])
+    listed = ", ".join(f"{what} {means[what]:+.3f}" for what in order)
+    return (
+        f"Nats per character gained by each, on new text: {listed}. A gradient reaches the first "
+        f"of the layers with {np.mean([t.reach for t in trials[ALL]]):.2g} of its norm in the "
+        f"last, without residuals with {np.mean([t.reach for t in trials[NO_RESIDUAL]]):.2g}."
+    )
 
 
 def report(trials: Trials) -> Result:
     losses = [Mean.of([trial.loss for trial in seeds]).value for seeds in trials.values()]
     return Result(
         title="The training tricks, on and off",
+        answer=answer(trials),
         question=__doc__ or "",
         reading=(
             "Each line is one trick removed, the mean over seeds with their range: the lower, the "
@@ -275,6 +322,8 @@ def report(trials: Trials) -> Result:
             "falls to the left starves the first layers.",
             "Over how many characters a head spreads its attention during training; a line that "
             "falls has heads that concentrate on few.",
+            "Each cell is the loss on new text of one combination: rows are norms, columns what "
+            "is switched off; the lower, the better. A blank cell diverged.",
         ],
         claims=claims(trials),
         tables=[table(trials)],
@@ -282,25 +331,32 @@ def report(trials: Trials) -> Result:
             training_curves(trials, "nats", "nats per character", "Loss"),
             gradient_curves(trials),
             training_curves(trials, "bits", "bits", "Entropy of the attention weights"),
+            matrix(trials),
         ],
-        panels=[Bars(list(trials), losses, title="Loss on new text", unit="nats per character")],
+        panels=[
+            *gradient_maps(trials),
+            Bars(list(trials), losses, title="Loss on new text", unit="nats per character"),
+        ],
     )
 
 
 def training_curves(trials: Trials, attribute: str, unit: str, title: str) -> Lines:
     """Return the mean over seeds of a recorded curve, with their range, as long as the shortest."""
     groups = {}
-    for name, seeds in trials.items():
+    for name in DRAWN:
+        seeds = trials[name]
         rows = [getattr(trial, attribute) for trial in seeds]
         if shortest := min(map(len, rows)):
             groups[name] = [row[:shortest] for row in rows]
-    steps = max((trial.steps for seeds in trials.values() for trial in seeds), key=len)
+    steps = max((trial.steps for name in groups for trial in trials[name]), key=len)
     return seed_curves(steps, groups, f"{title} while learning", ("step", unit))
 
 
 def gradient_curves(trials: Trials) -> Lines:
-    names = (ALL, NO_RESIDUAL, POST, NO_NORM, UNSCALED)
-    means = {name: np.mean([trial.gradients for trial in trials[name]], axis=0) for name in names}
+    names = (ALL, NO_RESIDUAL, POST, RMS, NO_NORM, UNSCALED)
+    means = {
+        name: np.mean([trial.gradients[0] for trial in trials[name]], axis=0) for name in names
+    }
     return curves(
         range(1, len(means[ALL]) + 1),
         means,
@@ -308,6 +364,36 @@ def gradient_curves(trials: Trials) -> Lines:
         ("layer, the first being nearest to the input", "norm of its gradient"),
         log="y",
         ticks=True,
+    )
+
+
+def gradient_maps(trials: Trials) -> list[Heatmap]:
+    """Return a map of the gradients of each layer while learning, for each variant of a curve."""
+    maps = []
+    for name in DRAWN:
+        trial = trials[name][0]
+        logs = np.log10(np.maximum(np.array(trial.gradients).T, TINY))  # (L, steps)
+        layers = [f"layer {i + 1}" for i in range(len(logs))]
+        steps = [f"{step:.0f}" for step in trial.steps]
+        title = f"Gradients of each layer while learning: {name}"
+        maps.append(Heatmap(logs, layers, steps, title, unit="log₁₀ of the norm"))
+    return maps
+
+
+def matrix(trials: Trials) -> Heatmap:
+    """Return the ablation matrix: the loss by norm and by what is switched off."""
+    losses = [
+        [finite_mean([t.loss for t in trials[name_of(norm, off)]]).value for off in SWITCHED_OFF]
+        for norm in NORMS
+    ]
+    values = np.array(losses)
+    values[~np.isfinite(values)] = np.nan
+    return Heatmap(
+        values,
+        [norm or "norm before each part" for norm in NORMS],
+        [off or "nothing off" for off in SWITCHED_OFF],
+        title="Ablation matrix: loss on new text",
+        unit="nats per character",
     )
 
 

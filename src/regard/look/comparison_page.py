@@ -9,6 +9,7 @@ from regard.evaluation.comparison import Comparison, Row
 from regard.evaluation.translation import load_translations
 from regard.look.page import Lines, Page, Sequences, Surprise, Table, Text
 from regard.look.prediction_page import add_errors, plot_metric
+from regard.look.surprise_page import Strip
 from regard.registry import TASKS
 from regard.run import Run
 
@@ -28,8 +29,6 @@ CHARTS = {  # metrics drawn where rows have them: the title, and the unit
     "spearman_mean": ("Mean of Spearman's correlations of the targets", ""),
 }
 LEAST_SECONDS = 0.01  # of training, on the axis of cost: it is logarithmic
-
-Strip = tuple[list[str], list[tuple[str, list[float]]]]  # tokens, and the bits of each by model
 
 
 def comparison_page(

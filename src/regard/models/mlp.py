@@ -69,7 +69,8 @@ class OneHot(nn.Module):
         if vocab_size > MAX_ONEHOT:
             raise UsageError(
                 f"model.embedding = 'onehot' is for at most {MAX_ONEHOT:,} symbols, "
-                f"got {vocab_size:,}; use 'learned'"
+                f"got {vocab_size:,}: 1,000 tokens would take {4 * vocab_size / 1000:,.0f} MB; use "
+                "'learned'"
             )
         self.embedding_dim = vocab_size
         self.register_buffer("weight", torch.ones(1), persistent=False)  # for its dtype and device

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple, TypeVar, overload
+
+import torch
 
 from regard.data import Progress, no_progress
 from regard.data.inputs import InputReader, RecordNotes, TokenLimit, quiet
@@ -22,6 +24,8 @@ from regard.evaluation import (
     metric_title,
     to_document,
 )
+from regard.evaluation.bootstrap import Floats
+from regard.layers.attention import Tap
 from regard.layers.int8 import to_int8
 from regard.notebook import html_table
 from regard.registry import MODALITIES, TASKS
@@ -130,6 +134,13 @@ class Evaluation:
         self.document["against"] = to_document(gaps) | {"run": name, "verdict": verdict}
 
 
+class PreparedInput(NamedTuple):
+    """One input as tensors by name, and a function that runs the model on it once."""
+
+    tensors: dict[str, torch.Tensor]
+    run: Callable[[Tap], torch.Tensor]
+
+
 class Pipeline(ABC):
     """A model with its tokenizers. `run` is None if it was not loaded from a run folder."""
 
@@ -228,6 +239,18 @@ class Pipeline(ABC):
     @abstractmethod
     def measure(self, shard: Shard, request: EvaluationRequest) -> Report:
         """Return the metrics on a shard."""
+
+    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
+        """Return an item, and a target if the model reads two, ready to be read; without an item,
+        the first held-out record.
+        """
+        raise UserError(f"a {type(self).__name__} reads no single inputs")
+
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        """Return the loss of each record (R,), or block of running text, and the number of targets
+        it is the sum of.
+        """
+        raise UserError(f"a {type(self).__name__} has no loss of single records")
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Evaluate on the user's files, or on the held-out split."""

@@ -26,7 +26,7 @@ from regard.evaluation.forecasting import (
     measure_forecasts,
 )
 from regard.notebook import html_table
-from regard.pipelines import EvaluationRequest, Pipeline
+from regard.pipelines import EvaluationRequest, Pipeline, PreparedInput
 from regard.storage import read_tensors
 
 
@@ -174,6 +174,18 @@ class Forecaster(Pipeline):
         if windows is None:
             raise UserError(f"{self.run}: the run holds no {name} windows")
         return name, windows, corpus
+
+    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
+        if item:
+            past, future, _ = self.last_window(next(self.series(Path(item)))[1])
+        else:
+            window = self.windows()[1].take(np.arange(1))
+            values, lookback = window.read()[0], window.lookback
+            past, future = values[:lookback], values[lookback:, self.tokenizer.n_channels :]
+        inputs, known = torch.from_numpy(past[None].copy()), torch.from_numpy(future[None].copy())
+        return PreparedInput(
+            {"past": inputs}, lambda tap: self.model.forecast(inputs, known, tap=tap)
+        )
 
     def read(self, files: Sequence[Path], reader: InputReader, *, strict: bool, log: Any) -> Any:
         from regard.data.shards import Shard

@@ -22,12 +22,13 @@ from regard.decoding import (
     generate,
 )
 from regard.errors import UsageError, UserError
+from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import open_corpus, shard_from
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
 from regard.evaluation.validity import Validity, measure_validity
 from regard.layers.attention import Tap
 from regard.models.language_model import LanguageModel
-from regard.pipelines import EvaluationRequest, Pipeline, one_or_many
+from regard.pipelines import EvaluationRequest, Pipeline, PreparedInput, one_or_many
 from regard.run import Run
 from regard.tokenizers import Tokenizer
 
@@ -274,6 +275,16 @@ class Generator(Pipeline):
 
     def _log_notes(self, shard: Shard, request: EvaluationRequest) -> None:
         """Log nothing: long records are read in windows, and the document has unknown symbols."""
+
+    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
+        ids = self.prompt_ids(item) if item else self.held_out()[1].record(0)[:-1]
+        most = int(self.model.config.max_len)
+        row = torch.from_numpy(np.array(ids[:most], np.int64))[None]  # (1, T)
+        return PreparedInput({"ids": row}, lambda tap: self.model.logits(row, tap=tap))
+
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        losses = self.measure(shard)
+        return losses.nats, losses.tokens
 
     def measure(self, shard: Shard, request: EvaluationRequest = REQUEST) -> TokenLosses:
         """Return the losses on a shard, by record or by block of running text."""

@@ -16,6 +16,7 @@ from regard.data.inputs import InputReader, Item, RecordNotes, quiet
 from regard.data.shards import Shard
 from regard.decoding.engine import evaluating
 from regard.errors import UsageError, UserError, quoted
+from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import shard_from
 from regard.evaluation.language_modeling import ScoredRecord, measure_masked
 from regard.evaluation.masked_tokens import (
@@ -155,3 +156,7 @@ class MaskedPredictor(Predictor):
     def predict_shard(self, shard: Shard, progress: Progress = no_progress) -> Predictions:
         with evaluating(self.model):
             return measure_masked(self.model, shard, self.tokenizer)
+
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        sums = self.predict_shard(shard).scores
+        return sums[:, 0], sums[:, 2]

@@ -27,11 +27,12 @@ from regard.data.targets import PRESENT, Targets, as_labels
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UserError
 from regard.evaluation import Report, to_document
+from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import labelled_from, shard_of
 from regard.evaluation.predictions import Predictions, predict_shard
 from regard.layers.embeddings import Inputs
 from regard.models.supervised import SupervisedModel
-from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, one_or_many
+from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, PreparedInput, one_or_many
 from regard.pipelines.generator import REQUEST
 from regard.run import Run
 from regard.tokenizers import Tokenizer
@@ -349,6 +350,18 @@ class Predictor(Pipeline):
         """Return predictions for the records of a labelled shard, with the true targets."""
         with evaluating(self.model):
             return predict_shard(self.model, shard, self.tokenizer, self.targets, progress)
+
+    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
+        shard = self.shard([item]) if item else self.held_out()[1].take(np.arange(1))
+        most = int(self.model.config.max_len)
+        examples = LabelledExamples(shard, self.tokenizer, most, first=True)
+        (batch,) = examples.batches(1)
+        assert batch.segments is not None
+        source = Inputs(batch.ids, batch.segments)
+        return PreparedInput({"ids": batch.ids}, lambda tap: self.model.predict(source, tap=tap))
+
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        return self.predict_shard(shard).losses()
 
     def check_comparable(self, other: Any) -> None:
         super().check_comparable(other)

@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
+import torch
 
 from regard.data.inputs import InputReader, Item, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import Beam, ForbiddenTransitions, Generated, Strategy
 from regard.decoding.engine import RATIO, TranslationSession, translate
+from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import pair_items, pairs_from, shard_of
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
 from regard.evaluation.translation import TranslationReport, measure_translation
+from regard.layers.attention import Tap
+from regard.layers.embeddings import Inputs
 from regard.models.seq2seq import Seq2SeqModel
-from regard.pipelines import EvaluationRequest, Pipeline, one_or_many
+from regard.pipelines import EvaluationRequest, Pipeline, PreparedInput, one_or_many
 from regard.pipelines.generator import REQUEST, GeneratedText
 from regard.run import Run
 from regard.tokenizers import Tokenizer
@@ -254,6 +258,33 @@ class Translator(Pipeline):
     def losses(self, shard: Shard) -> TokenLosses:
         """Return the losses of the targets of a shard of pairs, by pair."""
         return measure(self.model, shard, self.tokenizer, constrain=self.forbidden)
+
+    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
+        if item:
+            text = target or self.translate([item])[0][0].text
+            shard = self.pairs([item], [text])
+        else:
+            shard = self.held_out()[1].take(np.arange(1))
+        assert shard.source is not None
+        record = shard.source.record(0)
+        cuttable = self.source_tokenizer.cuttable  # an image has no end
+        read = self.readable(self.source_tokenizer.content(record) if cuttable else record)
+        row = torch.from_numpy(np.array(read, np.int64))[None]  # (1, S) or (1, N, V)
+        source = Inputs(row, torch.ones(row.shape[:2], dtype=torch.int64))
+        most = int(self.model.config.max_len)
+        ids = torch.from_numpy(np.array(shard.record(0)[:-1][:most], np.int64))[None]  # (1, T)
+        model = self.model.condition(source)
+
+        def run(tap: Tap) -> torch.Tensor:
+            model.set_source(source, tap=tap)
+            logits: torch.Tensor = model.logits(ids, tap=tap)
+            return logits
+
+        return PreparedInput({"source": row, "ids": ids}, run)
+
+    def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
+        losses = self.losses(shard)
+        return losses.nats, losses.tokens
 
     def read(
         self, files: Sequence[Path], reader: InputReader, *, strict: bool = False, log: Any = quiet

@@ -144,8 +144,10 @@ class LanguageModeling(GradientTask):
         return Generator(model, tokenizer, run, load_forbidden(run, model.vocab_size))
 
     def page(self, run: Run, request: LookRequest) -> Page:
+        from regard.look.corpus_views import add_corpus_views
         from regard.look.internals import log_unknown, quote, run_facts, truncate
         from regard.look.language_page import language_page
+        from regard.look.vocabulary_view import add_vocabulary
 
         if request.target:
             raise UsageError(f"--target is for translators, and {run} predicts the next symbol")
@@ -157,7 +159,7 @@ class LanguageModeling(GradientTask):
         if cut:
             request.log(cut)
         text = tokenizer.decode([i for i in ids if i != tokenizer.start])
-        return language_page(
+        page = language_page(
             model,
             tokenizer,
             ids,
@@ -168,6 +170,9 @@ class LanguageModeling(GradientTask):
             beams=request.beams or 4,
             continues=generator.text or bool(cut),
         )
+        add_corpus_views(page, generator)
+        add_vocabulary(tokenizer, page, text)
+        return page
 
 
 def choose_ids(generator: Generator, request: LookRequest) -> list[int]:

@@ -167,6 +167,7 @@ class PredictionTask(GradientTask):
     def page(self, run: Run, request: LookRequest) -> Page:
         from regard.look.internals import choose_sample, run_facts
         from regard.look.prediction_page import prediction_page
+        from regard.look.vocabulary_view import add_vocabulary
 
         predictor = self.pipeline(run, request.model(run))
         what, text = predictor.tokenizer.words[0], request.text
@@ -180,7 +181,7 @@ class PredictionTask(GradientTask):
                 raise UserError(f"no {what} given, and {error}") from None
             request.log(f"{error}: the page is about the {what} alone")
         item, title = choose_item(predictor, text, records, request)
-        return prediction_page(
+        page = prediction_page(
             predictor,
             item,
             title=f"{run.name} on {title}",
@@ -189,6 +190,8 @@ class PredictionTask(GradientTask):
             sample=choose_sample(run, records) if records else None,
             target=request.target,
         )
+        add_vocabulary(predictor.tokenizer, page, item if isinstance(item, str) else "")
+        return page
 
 
 def given_text(predictor: Predictor, request: LookRequest) -> str:
