@@ -88,7 +88,7 @@ def measurements(folder: Path, event: str, key: str = "value") -> Iterator[Measu
 
 
 @dataclass(frozen=True)
-class Entry:
+class RunEntry:
     """A run or a comparison in a list."""
 
     path: Path
@@ -117,8 +117,8 @@ class Entry:
             return f"{name} infinite"
         interval = ""
         if "low" in self.values:
-            interval = f" [{rounded(self.values['low'])}, {rounded(self.values['high'])}]"
-        return f"{name} {rounded(value)}{interval}{', ' * bool(self.state)}{self.state}"
+            interval = f" [{short_number(self.values['low'])}, {short_number(self.values['high'])}]"
+        return f"{name} {short_number(value)}{interval}{', ' * bool(self.state)}{self.state}"
 
     def to_json(self) -> dict[str, Any]:
         """Return an entry of `regard runs --json`."""
@@ -135,12 +135,12 @@ class Entry:
         }
 
 
-def rounded(value: float) -> str:
+def short_number(value: float) -> str:
     """Return a number with three digits, or all before the decimal point."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def find(root: Path) -> list[Entry]:
+def find(root: Path) -> list[RunEntry]:
     """Return the runs and comparisons below a folder, the newest first; of a comparison its rows,
     and of a run itself.
     """
@@ -174,16 +174,16 @@ def complete(beginning: str) -> list[str]:
     return [f"{path}{end}" for path, end in zip(paths, ends, strict=True)]
 
 
-def describe(folder: Path) -> Entry:
+def describe(folder: Path) -> RunEntry:
     """Return the entry of a run or a comparison; what is damaged is said there."""
     try:
         return describe_comparison(folder) if is_comparison(folder) else describe_run(folder)
     except (UserError, OSError, KeyError, TypeError, AttributeError, IndexError) as error:
         reason = str(error).removeprefix(f"{folder}/")
-        return Entry(folder, state=reason or "damaged", seconds=folder.stat().st_mtime)
+        return RunEntry(folder, state=reason or "damaged", seconds=folder.stat().st_mtime)
 
 
-def describe_run(folder: Path) -> Entry:
+def describe_run(folder: Path) -> RunEntry:
     """Return the entry of a run."""
     recipe = read_recipe(folder)
     metadata = read_json(folder / METADATA, dict[str, Any]) if exists(folder, METADATA) else {}
@@ -192,7 +192,7 @@ def describe_run(folder: Path) -> Entry:
     split = next((name for name in REPORTED if metrics.get(name)), "")
     name, values = next(iter(metrics[split].items())) if split else ("", {})
     newest = METADATA if exists(folder, METADATA) else RECIPE
-    return Entry(
+    return RunEntry(
         folder,
         task=recipe.get("task", {}).get("name", config.get("task", "next")),
         data=file_names(recipe) or Path(metadata.get("imported_from", "")).name,
@@ -213,13 +213,13 @@ def state_of(metadata: Mapping[str, Any]) -> str:
     return IMPORTED if "imported_from" in metadata else NOT_FINISHED
 
 
-def describe_comparison(folder: Path) -> Entry:
+def describe_comparison(folder: Path) -> RunEntry:
     """Return the entry of a comparison: that of its best row."""
     document = read_json(folder / COMPARISON, StoredComparison)
     best, run = document["rows"][0], winner(folder)
     metric = document["ranked_by"]
     count = len(document["rows"])
-    return Entry(
+    return RunEntry(
         folder,
         task=document["task"],
         data=file_names(read_recipe(run)) if run else "",

@@ -276,7 +276,7 @@ def test_a_run_of_two_processes_goes_on_in_one_and_in_four(group, words, tmp_pat
     codes, said = group(2, stopped, recipe, tmp_path / "in-one")
     assert codes == [0, 0], "\n".join(said)
     _, state = checkpoint.newest(tmp_path / "in-one", pytest.fail)
-    assert state["step"] == 5 and set(state) == set(vars(loop.Progress()))
+    assert state["step"] == 5 and set(state) == set(vars(loop.LoopState()))
     shutil.copytree(tmp_path / "in-one", tmp_path / "in-four")
     train_recipe(recipe, tmp_path / "in-one", resume=True)
     codes, said = group(4, in_four, recipe, tmp_path)

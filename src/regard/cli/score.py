@@ -20,36 +20,39 @@ if TYPE_CHECKING:
     Row = tuple[Item, str, ScoredRecord]  # a record, the note on it, its log-probabilities
 
 
+File = Annotated[
+    Path,
+    typer.Argument(help="Records: FASTA, CSV, TSV, JSONL, lines, or - for standard input."),
+]
+Targets = Annotated[
+    Path | None,
+    typer.Argument(help="For a translator: the targets of the sources in FILE."),
+]
+Target = Annotated[
+    str, typer.Option(help="The column that has the targets; by default the run's own.")
+]
+Masked = Annotated[
+    bool, typer.Option("--masked", help="Masked models: each token given all others.")
+]
+Variants = Annotated[
+    str,
+    typer.Option(help="Masked models: substitutions to score, A12G,M1V:K3R; all; or their column."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, symbol by symbol.")]
+
+
 def command(
     run: RunFolder,
-    file: Annotated[
-        Path,
-        typer.Argument(help="Records: FASTA, CSV, TSV, JSONL, lines, or - for standard input."),
-    ],
-    targets: Annotated[
-        Path | None,
-        typer.Argument(help="For a translator: the targets of the sources in FILE."),
-    ] = None,
+    file: File,
+    targets: Targets = None,
     input: Input = "",
-    target: Annotated[
-        str, typer.Option(help="The column that has the targets; by default the run's own.")
-    ] = "",
+    target: Target = "",
     format: Format = "auto",
-    masked: Annotated[
-        bool,
-        typer.Option("--masked", help="Masked models: each token given all others."),
-    ] = False,
-    variants: Annotated[
-        str,
-        typer.Option(
-            help="Masked models: substitutions to score, A12G,M1V:K3R; all; or their column."
-        ),
-    ] = "",
+    masked: Masked = False,
+    variants: Variants = "",
     strict: Strict = False,
     device: Device = "auto",
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document, symbol by symbol.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """The log-probability of each record, or of each target given its source.
 

@@ -249,5 +249,5 @@ def training_values(predictor: Predictor, parts: Sequence[Records]) -> tuple[str
 
 def signed(value: float) -> str:
     """Return a value in three digits, or all before the point, with a minus sign."""
-    rounded = value if abs(value) >= 100 else float(f"{value:.3g}")
-    return cell(float(rounded)).replace("-", "−")
+    short = value if abs(value) >= 100 else float(f"{value:.3g}")
+    return cell(float(short)).replace("-", "−")

@@ -116,7 +116,7 @@ def seed_of(*numbers: int) -> int:
 
 
 @dataclass
-class Progress:
+class LoopState:
     """The state of a run besides tensors; saved with every checkpoint."""
 
     step: int = 0
@@ -177,7 +177,7 @@ class Loop(ABC):
         self.repeated = world.size > 1  # a launcher may send a signal twice
         self.signal = 0  # that interrupted the run
         self.listening: Listening = lambda metrics, step: contextlib.nullcontext()
-        self.progress = Progress()
+        self.progress = LoopState()
         self.average = WeightAverage(recipe.average_last)
         self.sample: Shard | None = None  # what validations read, drawn at the first of them
         self.clock: Clock | None = None  # of a run whose minutes decide the number of steps
@@ -289,7 +289,7 @@ class Loop(ABC):
             self.optimizer.load(tensors["optimizer"])
             if "average" in tensors:
                 self.average.load(tensors["average"], next(self.model.parameters()).device)
-            self.progress = adapter(Progress).validate_python(state)
+            self.progress = adapter(LoopState).validate_python(state)
             if self.progress.steps:
                 self.plan(self.progress.steps)
         except (KeyError, TypeError, RuntimeError, ValueError):

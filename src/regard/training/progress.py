@@ -156,11 +156,11 @@ class TerminalLine:
     def render(status: Status, width: int) -> RenderableType:
         """Return the line, after a bar if there is room for one."""
         text = Text(status.line(width), no_wrap=True, overflow="ellipsis")
-        room = min(BAR[1], width - text.cell_len - 1)
-        if not status.total or room < BAR[0]:
+        cells = min(BAR[1], width - text.cell_len - 1)
+        if not status.total or cells < BAR[0]:
             return text
         grid = Table.grid(padding=(0, 1, 0, 0))
-        grid.add_row(ProgressBar(status.total, min(status.done, status.total), width=room), text)
+        grid.add_row(ProgressBar(status.total, min(status.done, status.total), width=cells), text)
         return grid
 
 
