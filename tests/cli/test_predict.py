@@ -94,6 +94,9 @@ def test_labels_values_and_positions(capsys, files):
     assert all(0.5 < score <= 1 for score in record["positions"])
     mean = sum(record["positions"]) / 5
     assert record["probabilities"]["mean"] == pytest.approx(mean) and "words" not in record
+    label, each, *_ = said(capsys, "predict", out, text, "--scores")[1].split("\t")
+    assert label == "VCCCV"
+    assert [float(one) for one in each.split()] == pytest.approx(record["positions"], abs=1e-3)
 
 
 def test_figures_of_a_class_name_it_and_data_positive_chooses_it(capsys, files):

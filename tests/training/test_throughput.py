@@ -148,8 +148,11 @@ def test_what_cannot_fit_is_refused_with_the_key_to_lower_and_a_value_that_fits(
     few = dataclasses.replace(RECIPE, batch_tokens=4096, micro_tokens=32768)
     with pytest.raises(UserError, match=r"train\.batch_tokens to 2,304"):
         example(activations=16 << 30).check(few, CONFIG, CPU)
-    with pytest.raises(UserError, match=r"lower model\.max_len, now 256"):
+    with pytest.raises(UserError, match=r"lower model\.max_len, now 256, or model\.d_model"):
         example(activations=16 << 30, rows=1).check(many, CONFIG, CPU)
+    started = dataclasses.replace(many, init_from="runs/large")  # whose width is given
+    with pytest.raises(UserError, match=r"lower model\.max_len, now 256$"):
+        example(activations=16 << 30, rows=1).check(started, CONFIG, CPU)
     with pytest.raises(UserError, match=r"7 weights alone.*model\.d_model, now 128"):
         example(parameters=7, weights=12 << 30).check(many, CONFIG, CPU)
 

@@ -55,9 +55,10 @@ def command(
 
     Prints the prediction, a tab, its probability, a tab, the id of the record (its text where it
     has no id), a tab and a note: whether it has unknown symbols, is truncated, empty or damaged.
-    --scores prints NAME=NUMBER for every class or value in place of the first two. Of words: label,
-    probability, the places of the first character and of the one after the last, counted from 0,
-    the word, and the id of its record where that has one.
+    --scores prints NAME=NUMBER for every class or value in place of the first two, or the
+    probability of the label of each position in place of the second. Of words: label, probability,
+    the places of the first character and of the one after the last, counted from 0, the word, and
+    the id of its record where that has one.
     """
     from regard.api import load
     from regard.cli.options import count_records, name_of, noted, read_records, rows_reporter
@@ -118,6 +119,8 @@ def format_span(span: Span, scores: bool) -> str:
 def columns_of(prediction: Prediction, scores: bool, labels: bool) -> tuple[str, ...]:
     """Return a prediction as columns: a label and its probability, or numbers alone."""
     numbers = "  ".join(f"{name}={value:.6g}" for name, value in prediction.scores.items())
+    if scores and prediction.positions is not None:
+        return prediction.label, " ".join(f"{value:.4g}" for value in prediction.positions)
     if scores or not labels:
         return (numbers,)
     probability = prediction.scores.get(prediction.label, prediction.scores.get("mean"))

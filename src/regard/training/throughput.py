@@ -189,13 +189,16 @@ class Forecast:
             what = f"{self.parameters:,} weights alone, with their optimizer, need "
             what += f"{size(self.memory - self.activations)}"
             advice = f"lower model.d_model, now {config.d_model}"
+            if recipe.init_from:
+                advice = "the run that training starts from is too large for it"
         else:
             what = f"{self.positions:,} positions at once need {size(self.activations)}"
+            smaller = "" if recipe.init_from else ", or model.d_model"  # which is that of the run
             most = int(free / self.activations * self.rows) * (self.positions // self.rows)
-            advice = f"lower model.max_len, now {config.max_len:,}, or model.d_model"
+            advice = f"lower model.max_len, now {config.max_len:,}{smaller}"
             if most:
                 key = "micro_tokens" if recipe.micro_tokens <= recipe.batch_tokens else ""
-                advice = f"lower train.{key or 'batch_tokens'} to {most:,}, or model.d_model"
+                advice = f"lower train.{key or 'batch_tokens'} to {most:,}{smaller}"
         where = "this machine" if device.type == "cpu" else str(device)
         raise UserError(
             f"this run would need about {size(self.memory)}, and {where} has {size(has)}: "
