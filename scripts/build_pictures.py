@@ -23,7 +23,7 @@ PAGES, PICTURES, RUNS = (
     ROOT / name for name in ("docs/gallery", "docs/pictures", "build/pictures")
 )
 SIZE, SCALE, COLORS = {"width": 880, "height": 620}, 1.5, 128  # of a screenshot
-MAX_PICTURE, MAX_PAGE = 150_000, 300_000  # bytes
+MAX_PICTURE, MAX_PAGE = 150_000, 400_000  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
