@@ -196,6 +196,9 @@ def test_a_curve_with_its_minimum_at_the_end_is_still_falling(losses, falling, t
     (tmp_path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
     assert still_falling(tmp_path) is falling
     assert not still_falling(tmp_path / "none")
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"event": "anneal", "step": 9, "best_step": 1, "seconds": 9}) + "\n")
+    assert not still_falling(tmp_path)  # it overfitted: more time would not help
 
 
 def test_a_network_that_improves_is_told_to_need_time_though_its_slope_is_unknown():

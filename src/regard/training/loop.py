@@ -440,7 +440,7 @@ class Loop(ABC):
         p.stale = 0 if better else p.stale + 1
         self.note(metrics, "valid", loss, better)
         if loss is not None and self.overfits(loss):
-            self.anneal()
+            self.anneal(metrics)
         if self.average.wants(self.steps - p.step, self.eval_every):
             self.average.add(self.model)
             if p.step == self.steps:
@@ -457,7 +457,7 @@ class Loop(ABC):
         p.worse = p.worse + 1 if loss.value > p.best + CLEARLY * loss.error else 0
         return p.worse >= WORSE and self.steps - p.step > ANNEALING * p.best_step
 
-    def anneal(self) -> None:
+    def anneal(self, metrics: MetricsLog) -> None:
         """Restore the best weights and let the learning rate fall to its end in half as many steps
         as led to them.
         """
@@ -465,6 +465,7 @@ class Loop(ABC):
         self.restore_best()
         p.annealed, p.steps = True, p.step + max(1, round(ANNEALING * p.best_step))
         self.plan(p.steps)
+        metrics.log("anneal", step=p.step, best_step=p.best_step, seconds=p.seconds)
         self.reporter.say(
             f"validation has become worse since step {p.best_step:,}: training goes on from there "
             f"and ends at step {p.steps:,}; longer training would not help"

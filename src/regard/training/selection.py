@@ -23,6 +23,7 @@ from regard.evaluation import Metric, Metrics
 from regard.recipe import SPLITS, Recipe, build, read
 from regard.registry import MODELS
 from regard.run import METADATA, METRICS, RECIPE, Run
+from regard.run_folders import measurements
 from regard.storage import StoredSelection, read_json, write_json
 from regard.tokenizers import PREPROCESSOR, SOURCE_TOKENIZER, TOKENIZER
 from regard.training.comparison_runs import (
@@ -103,8 +104,12 @@ class Score:
 
 
 def still_falling(run: Path) -> bool:
-    """Return whether the validation loss of a run had its minimum at its end."""
-    losses = [one.value for one in Run(run).validations()] if (run / METRICS).exists() else []
+    """Return whether the validation loss of a run had its minimum at its end, and the run did not
+    go back to its best weights because it overfitted.
+    """
+    if not (run / METRICS).exists() or any(measurements(run, "anneal", "best_step")):
+        return False
+    losses = [one.value for one in Run(run).validations()]
     return len(losses) >= 3 and losses.index(min(losses)) >= STEADY * (len(losses) - 1)
 
 
