@@ -9,6 +9,7 @@ import pytest
 
 import regard
 from regard.api import train_both, train_recipe
+from regard.data.batching import drawn_order
 from regard.data.corpus import reopen
 from regard.planning import plan_both, plan_recipe, unlabelled_file
 from regard.recipe import build, read
@@ -69,7 +70,7 @@ def test_networks_have_trials_if_there_is_time_for_them(questions, monkeypatch, 
 def test_the_best_network_of_a_trial_is_trained(finished):
     rows = {row["model"]: row for row in finished[1].selection["rows"]}
     trials = [row for name, row in rows.items() if name.endswith("-trial")]
-    best = max(trials, key=lambda row: (row["value"], -row["log_loss"]))
+    best = max(trials, key=lambda row: (row["value"], -row["loss"]))
     assert len(trials) == 3 and best["model"].removesuffix("-trial") in rows
     trained = {name for name in ("transformer", "cnn", "lstm") if name in rows}
     assert trained == {best["model"].removesuffix("-trial")}
@@ -141,13 +142,13 @@ def test_a_run_stopped_between_two_rows_makes_the_same_choice(finished, question
     assert calls[:2] == [row["model"] for row in trained["rows"][:2]]
 
 
-def score(model, value, *, seconds=1.0, low=0.0, high=0.0, lower=False, slope=0.0, log_loss=0.0):
+def score(model, value, *, seconds=1.0, low=0.0, high=0.0, lower=False, slope=0.0, loss=0.0):
     falling = slope > 0
-    return Score(model, "accuracy", value, low, high, lower, log_loss, seconds, falling, slope)
+    return Score(model, "accuracy", value, low, high, lower, loss, seconds, falling, slope)
 
 
-def test_the_log_loss_decides_between_equal_accuracies():
-    scores = [score("a", 0.9, log_loss=0.4), score("b", 0.9, log_loss=0.3), score("c", 0.8)]
+def test_the_loss_decides_between_equal_accuracies():
+    scores = [score("a", 0.9, loss=0.4), score("b", 0.9, loss=0.3), score("c", 0.8)]
     assert min(scores, key=lambda one: one.key).model == "b"
     assert min([score("a", 2.0, lower=True), score("b", 3.0, lower=True)], key=lambda s: s.key)
 
@@ -264,3 +265,29 @@ def test_a_finished_run_that_is_resumed_keeps_its_model_and_its_selection(finish
     assert (run / "model.safetensors").read_bytes() == before
     assert again.selection == result.selection and again.parameters == result.parameters
     assert json.loads((run / "regard.json").read_text())["selection"] == result.selection
+
+
+def test_a_translator_is_chosen_by_what_ranks_translators(tmp_path):
+    """By its translations of held-out pairs, not by the bits of the references."""
+    sacrebleu = pytest.importorskip("sacrebleu")
+    pairs = [(f"{d} {m}", f"am {d} . {m.upper()}") for d in range(1, 31) for m in "abcdefghij"]
+    random = np.random.default_rng(1)
+    random.shuffle(pairs)
+    paths = [tmp_path / "train.en", tmp_path / "train.de"]
+    for path, side in zip(paths, zip(*pairs, strict=True), strict=True):
+        path.write_text("".join(f"{line}\n" for line in side))
+    recipe, _ = plan_recipe(paths, train={"minutes": 0.1})
+    run = tmp_path / "run"
+    result = train_recipe(recipe, run)
+    rows = {row["model"]: row for row in result.selection["rows"]}
+    assert {row["metric"] for row in rows.values()} == {"bleu"}
+    best = max(rows.values(), key=lambda row: (row["value"], -row["loss"]))
+    assert result.selection["best"] == best["model"]
+    translator = regard.load(run)
+    valid = reopen(run).valid
+    drawn = drawn_order(valid, 0)[:200]
+    sources = [translator.source_tokenizer.decode(valid.source.record(i)[1:-1]) for i in drawn]
+    references = [translator.tokenizer.decode(valid.record(i)[1:-1]) for i in drawn]
+    made = [str(found[0].text) for found in translator.translate(sources)]
+    score = sacrebleu.corpus_bleu(made, [references], force=True).score
+    assert best["value"] == pytest.approx(score, abs=1e-6)

@@ -43,6 +43,7 @@ class Metric:
     target: str = ""  # of a metric of one of several targets
     undefined: str = ""  # why these data do not define it
     lower_is_better: bool = False
+    most: float = 1.0  # that of a perfect model, if higher is better
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON document without NaN and Infinity."""
@@ -134,6 +135,7 @@ class RegisteredMetric:
     function: MetricFunction
     title: str
     lower_is_better: bool
+    most: float
     in_table: bool
 
 
@@ -146,17 +148,19 @@ def register_metric(
     *,
     title: str,
     lower_is_better: bool = False,
+    most: float = 1.0,
     in_table: bool = True,
 ) -> Callable[[MetricFunction], MetricFunction]:
     """Register a metric for one kind of output, or several.
 
     The function takes the resamples of the kind and returns an estimate, or None where the metric
-    does not apply. `title` heads its column in the table of `regard compare`, if it is `in_table`.
+    does not apply. `title` heads its column in the table of `regard compare`, if it is `in_table`;
+    `most` is the value of a perfect model, of metrics that are higher for better ones.
     """
 
     def register(function: MetricFunction) -> MetricFunction:
         for each in (kind,) if isinstance(kind, str) else kind:
-            metric = RegisteredMetric(function, title, lower_is_better, in_table)
+            metric = RegisteredMetric(function, title, lower_is_better, most, in_table)
             METRICS.setdefault(each, {})[name] = metric
         return function
 
@@ -175,6 +179,7 @@ def estimate_metrics(kind: str, resamples: Any) -> dict[str, BootstrapEstimate]:
                 estimate,
                 title=metric.title,
                 lower_is_better=metric.lower_is_better,
+                most=metric.most,
                 in_table=metric.in_table,
             )
     return estimates

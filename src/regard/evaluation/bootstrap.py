@@ -100,6 +100,7 @@ class BootstrapEstimate:
     target: str = ""  # of a metric of one of several targets
     title: str = ""  # as a column of a table
     lower_is_better: bool = False
+    most: float = 1.0  # that of a perfect model, if higher is better
     in_table: bool = True
 
     @property
@@ -114,7 +115,8 @@ class BootstrapEstimate:
 
     def metric(self) -> Metric:
         low, high = self.interval
-        shared = ("impossible", "digits", "class_name", "target", "undefined", "lower_is_better")
+        shared = ("impossible", "digits", "class_name", "target", "undefined")
+        shared += ("lower_is_better", "most")
         return Metric(self.value, low, high, **{name: getattr(self, name) for name in shared})
 
     def convert(self, unit: Callable[[float], float]) -> BootstrapEstimate:

@@ -119,17 +119,17 @@ class TranslatedTexts:
         return self.estimate(counts, score, str(metric.get_signature()))
 
 
-@register_metric("text", "bleu", title="BLEU")
+@register_metric("text", "bleu", title="BLEU", most=100)
 def bleu(texts: TranslatedTexts) -> BootstrapEstimate | None:
     return texts.estimate_sacrebleu("bleu")
 
 
-@register_metric("text", "chrf", title="chrF")
+@register_metric("text", "chrf", title="chrF", most=100)
 def chrf(texts: TranslatedTexts) -> BootstrapEstimate | None:
     return texts.estimate_sacrebleu("chrf")
 
 
-@register_metric("text", "exact", title="exact %")
+@register_metric("text", "exact", title="exact %", most=100)
 def exact(texts: TranslatedTexts) -> BootstrapEstimate:
     """The share of translations that equal their reference, up to white space."""
 

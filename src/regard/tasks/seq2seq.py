@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from regard.training.comparison_runs import RunResult
     from regard.training.trainer import Trainer, TrainingOutcome
 
+MAX_COMPARED = 200  # sentences that each of several models translates, to choose one of them
 MAX_TRANSLATED = 500  # sentences of a held-out split that are translated when training ends
 
 
@@ -133,13 +134,15 @@ class Seq2Seq(GradientTask):
     def evaluate(
         self, outcome: TrainingOutcome, model: Any, run: Run, split: str, part: Shard
     ) -> dict[str, Metric]:
-        """Translations take longer than all else: only those of the reported split are made."""
+        """Translations take longer than all else: only those of the reported split are made, and
+        fewer where they decide which of several models is kept.
+        """
         from regard.evaluation.language_modeling import measure
         from regard.evaluation.translation import measure_translation
         from regard.pipelines.translator import Translator
 
         corpus = outcome.corpus
-        if split != corpus.reported_split:
+        if split != outcome.reported_split:
             losses = measure(model, part, corpus.tokenizer, constrain=outcome.forbidden)
             return losses.metrics()
         translator = Translator(
@@ -158,7 +161,7 @@ class Seq2Seq(GradientTask):
             translator,
             shard,
             part=part,
-            max_sentences=MAX_TRANSLATED,
+            max_sentences=MAX_COMPARED if outcome.reported else MAX_TRANSLATED,
             deadline=until,
             lenient=True,
             progress=outcome.reporter.progress,

@@ -50,6 +50,7 @@ LEAST = 3.0  # seconds of such a row, with its start and end
 CLOSING = 0.5  # seconds for moving files
 SHOWN = 2  # rows that the line about the best row compares it with
 STEADY = 0.8  # a loss whose minimum comes before this share of the validations is flat
+LOSSES = ("log_loss", "bits_per_symbol")  # the first that a task measures breaks ties
 MOST_TIMES = 50  # times the minutes: more is no advice
 SHARED = (FOLDER, TOKENIZER, SOURCE_TOKENIZER, PREPROCESSOR)  # the run has these already
 
@@ -64,10 +65,11 @@ class Score:
     low: float
     high: float
     lower_is_better: bool
-    log_loss: float  # decides between equal accuracies; 0 if the task has none
+    loss: float  # decides between equal accuracies; 0 if the task has none
     seconds: float  # of training
     falling: bool = False  # its loss was lowest at the end of training
     slope: float = 0.0  # share by which its error falls when the time is doubled; 0 = not known
+    most: float = 1.0  # the value of a perfect model, if higher is better
 
     @classmethod
     def of(cls, model: str, result: TrainResult[Any]) -> Score | None:
@@ -76,7 +78,7 @@ class Score:
         name, metric = next(iter(metrics.items()), ("", Metric(math.nan, math.nan, math.nan)))
         if not math.isfinite(metric.value):
             return None
-        log_loss = metrics["log_loss"].value if "log_loss" in metrics else 0.0
+        loss = next((metrics[name].value for name in LOSSES if name in metrics), 0.0)
         return cls(
             model,
             name.replace("_", " "),
@@ -84,20 +86,21 @@ class Score:
             metric.low,
             metric.high,
             metric.lower_is_better,
-            log_loss if math.isfinite(log_loss) else 1e9,
+            loss if math.isfinite(loss) else 1e9,
             round(result.seconds, 3),
             still_falling(result.run),
+            most=metric.most,
         )
 
     @property
     def key(self) -> tuple[float, float]:
         """A sort key: the best row comes first."""
-        return (self.value if self.lower_is_better else -self.value), self.log_loss
+        return (self.value if self.lower_is_better else -self.value), self.loss
 
     @property
     def error(self) -> float:
-        """What training lowers: the metric, or what an accuracy lacks to 1."""
-        return self.value if self.lower_is_better else 1 - self.value
+        """What training lowers: the metric, or what it lacks to that of a perfect model."""
+        return self.value if self.lower_is_better else self.most - self.value
 
     def __str__(self) -> str:
         return f"{self.metric} {self.value:.4g}"
@@ -275,7 +278,8 @@ class Selection:
         )
         try:
             outcome = self.sessions[name] = session.fit(session.stored())
-            result = evaluate_and_write(one.run, outcome, splits=SPLITS[:2])
+            chosen_by = replace(outcome, reported=SPLITS[1])
+            result = evaluate_and_write(one.run, chosen_by, splits=SPLITS[:2])
         except UserError as error:
             self.reporter.warn(f"{name} is left out: {one_line(str(error))}")
             shutil.rmtree(one.run, ignore_errors=True)

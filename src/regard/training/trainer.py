@@ -263,6 +263,12 @@ class TrainingOutcome:
     clock: Clock | None = None  # of a run whose minutes decide
     parts: dict[str, int] | None = None  # tokens of each held-out split to evaluate on, if known
     reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
+    reported: str = ""  # the split that the run is judged by; by default that of the data
+
+    @property
+    def reported_split(self) -> str:
+        """The split on which measures that take long are made, too."""
+        return self.reported or self.corpus.reported_split
 
 
 @dataclass(frozen=True)
