@@ -18,8 +18,8 @@ from regard.lab.head_models import (
     profile_of_tokens,
     without_heads,
 )
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.recipe import build
 
 SHAPE = {"name": "transformer", "n_layers": 1, "d_model": 16, "n_heads": 2, "n_kv_heads": 2}

@@ -11,12 +11,12 @@ from regard.layers.attention import (
     AttentionContext,
     CrossAttention,
     SelfAttention,
-    Tap,
     attend,
     make_score,
     softmax,
 )
 from regard.layers.masks import Causal, Documents, Padding, Window
+from regard.layers.tap import Tap
 
 B, H, G, T, S, K = 2, 6, 3, 5, 7, 4
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.layers.attention import AttentionContext, Tap
+from regard.layers.attention import AttentionContext
 from regard.layers.linear_attention import CHUNK, LinearAttention
+from regard.layers.tap import Tap
 
 D, HEADS = 12, 3
 

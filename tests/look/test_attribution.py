@@ -15,8 +15,8 @@ from torch import nn
 from regard.data.batching import LabelledExamples
 from regard.data.targets import Targets
 from regard.evaluation.eval_data import shard_of
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.look.attribution import (
     FEWEST_WINDOWS,
     REACH,

@@ -16,8 +16,8 @@ from regard import api
 from regard.data.targets import Targets
 from regard.errors import UsageError, UserError
 from regard.evaluation.predictions import Predictions
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.look.attribution import attribute_outputs
 from regard.look.classical_views import ngram_name, ngram_terms
 from regard.look.figures import DRAWINGS, save_all

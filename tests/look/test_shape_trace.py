@@ -57,7 +57,9 @@ def test_a_decoder_with_grouped_heads():
     check(trace)
     assert trace.sizes["G"] == 3 and trace.sizes["T"] == 9
     assert letters_of(trace, ".attention.weights") == ["BHTT"] * 2
-    assert letters_of(trace, "mixer.q") == ["BHTK"] * 2 and letters_of(trace, ".k") == ["BGTK"] * 2
+    assert (
+        letters_of(trace, "attention.q") == ["BHTK"] * 2 and letters_of(trace, ".k") == ["BGTK"] * 2
+    )
     assert letters_of(trace, "gate_up") == ["BT2F"] * 2
     assert trace.rows[0].shape == (1, 9) and trace.rows[-1].letters == ("B", "T", "V")
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

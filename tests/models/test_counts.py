@@ -19,7 +19,7 @@ from id_records import END, START, shard
 import regard
 import regard.cli
 from regard.decoding import Beam, Greedy, Sample
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.models import language_model
 from regard.models.language_model import IGNORE
 from regard.models.ngrams import Bigram, CountConfig, Uniform, Unigram

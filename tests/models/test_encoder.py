@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models.encoder import EncoderModel, bert, modern
 from regard.models.supervised import POOLINGS
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from regard.decoding import Beam, Greedy, engine, generate
 from regard.decoding.engine import translate
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.masks import Rendered
+from regard.layers.tap import Tap
 from regard.models.encoder_decoder import (
     Captioner,
     CaptionerConfig,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from id_records import START, shard
 
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.models import hidden_markov
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig, make_blocks
 from regard.models.language_model import IGNORE

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.models.patch_forecaster import (
     ConvolutionalForecaster,
     DecoderForecaster,

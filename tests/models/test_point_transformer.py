@@ -8,9 +8,9 @@ import torch
 from point_clouds import alone, cloud, molecules
 
 from regard.bundled import random_rotation
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.positions import Radial, SpacePositions
+from regard.layers.tap import Tap
 from regard.models.point_transformer import PointTransformer, modern, molecule
 from regard.tokenizers import Points
 from regard.tokenizers.points import PointCloud

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from regard.decoding import Beam, Greedy, generate
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models.language_model import IGNORE
 from regard.models.recurrent import (
     AttentiveSeq2SeqConfig,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models.encoder import EncoderModel
 from regard.models.vision import ConvNet, VisionConfig, VisionTransformer, modern, residual, vit
 from regard.tokenizers import Patches

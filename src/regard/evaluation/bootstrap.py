@@ -115,8 +115,8 @@ class BootstrapEstimate:
 
     def metric(self) -> Metric:
         low, high = self.interval
-        shared = ("impossible", "digits", "class_name", "target", "undefined")
-        shared += ("lower_is_better", "most")
+        names = "impossible digits class_name target undefined lower_is_better most"
+        shared = names.split()
         return Metric(self.value, low, high, **{name: getattr(self, name) for name in shared})
 
     def convert(self, unit: Callable[[float], float]) -> BootstrapEstimate:

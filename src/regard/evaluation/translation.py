@@ -47,8 +47,8 @@ from regard.errors import UsageError, did_you_mean, missing_extra
 from regard.evaluation import Report, estimate_metrics, register_metric
 from regard.evaluation.bootstrap import BootstrapEstimate, Floats, resample_sums
 from regard.evaluation.language_modeling import TokenLosses, truncate_shard
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models.ibm_model1 import NULL, TranslationTable, fit_table, pad_records
 from regard.models.language_model import IGNORE, NeuralLanguageModel
 from regard.models.ngrams import Ints

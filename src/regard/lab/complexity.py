@@ -30,12 +30,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.lab.experiment import ABOVE, Claim, Interval, Options, Result, curves, quantile_interval
-from regard.layers.attention import AttentionContext, MaskAndBias, SelfAttention, Tap, attend
+from regard.layers.attention import AttentionContext, MaskAndBias, SelfAttention, attend
 from regard.layers.convolution import ConvolutionContext, PastWindow
 from regard.layers.hyena import Hyena
 from regard.layers.linear_attention import LinearAttention
 from regard.layers.masks import Causal, Window
 from regard.layers.sliding_window import WindowedAttention, make_band
+from regard.layers.tap import Tap
 from regard.look.page import Heatmap, Lines, Table
 from regard.models.recurrent import RecurrentStack
 from regard.training.loop import seed_of

@@ -23,7 +23,8 @@ import regard
 from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.lab.experiment import entropy_bits
-from regard.layers.attention import CrossAttention, SelfAttention, Tap
+from regard.layers.attention import CrossAttention, SelfAttention
+from regard.layers.tap import Tap
 from regard.look.page import AttentionMaps
 from regard.models.encoder import Encoder
 from regard.models.transformer import TransformerStack

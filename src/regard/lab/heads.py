@@ -47,7 +47,7 @@ from regard.lab.experiment import (
     train_model,
 )
 from regard.lab.head_models import Head, HeadsOfRun, Losses, Position, Profile, without_heads
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.look.page import AttentionMaps, Bars, Scatter, Table
 from regard.models.decoder import Decoder
 from regard.registry import MODELS

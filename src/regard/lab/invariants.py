@@ -33,13 +33,13 @@ from regard.layers.attention import (
     SCORES,
     AttentionContext,
     SelfAttention,
-    Tap,
     attend,
     make_score,
     softmax,
 )
 from regard.layers.norms import make_norm
 from regard.layers.positions import POSITIONS, make_positions
+from regard.layers.tap import Tap
 from regard.look.page import Bars, Histogram, Lines, Scatter, Table
 from regard.training.loop import seed_of
 

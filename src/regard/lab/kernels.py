@@ -35,7 +35,6 @@ from regard.layers.attention import (
     Cosine,
     Gaussian,
     Score,
-    Tap,
     attend,
     dot,
     negative_distance,
@@ -43,6 +42,7 @@ from regard.layers.attention import (
     scaled_dot,
 )
 from regard.layers.positions import sinusoids
+from regard.layers.tap import Tap
 from regard.look.page import Distribution, Heatmap, Lines, Table
 from regard.registry import TABLES
 from regard.training.loop import seed_of

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from regard.lab.head_models import HeadsOfRun
-from regard.layers.attention import AttentionContext, SelfAttention, Tap
+from regard.layers.attention import AttentionContext, SelfAttention
+from regard.layers.tap import Tap
 from regard.look.page import Table
 
 Map = Callable[[Tensor], Tensor]

@@ -29,18 +29,12 @@ from regard.lab.experiment import (
     make_shard,
 )
 from regard.lab.kernels import PRINTED, QUERY, Dictionary, gaussian, smooth
-from regard.layers.attention import (
-    AttentionContext,
-    SelfAttention,
-    Tap,
-    attend,
-    dot,
-    negative_distance,
-)
+from regard.layers.attention import AttentionContext, SelfAttention, attend, dot, negative_distance
 from regard.layers.feedforward import FeedForward
 from regard.layers.masks import Causal
 from regard.layers.norms import make_norm
 from regard.layers.positions import Binary, sinusoids
+from regard.layers.tap import Tap
 from regard.look.page import Component, Heatmap, Lines, MaskMap, Scatter, Table
 from regard.models.ngrams import Bigram, CountConfig
 from regard.tokenizers.text import Words

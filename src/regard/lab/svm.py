@@ -37,7 +37,8 @@ from torch.nn import functional as F
 
 from regard.lab.experiment import Claim, Options, Proportion, Result, curves, seed_curves
 from regard.lab.token_selection import select_tokens, selection_claims, selection_parts
-from regard.layers.attention import Tap, attend, dot
+from regard.layers.attention import attend, dot
+from regard.layers.tap import Tap
 from regard.look.page import Bars, Facts, Heatmap, Table
 from regard.training.loop import seed_of
 

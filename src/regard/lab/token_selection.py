@@ -23,8 +23,8 @@ import regard
 from regard.data.batching import LabelledExamples
 from regard.errors import UserError
 from regard.lab.experiment import Claim, Mean
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.look.attribution import rollout
 from regard.look.internals import stack_layers
 from regard.look.page import Contributions, Table

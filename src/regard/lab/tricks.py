@@ -47,8 +47,8 @@ from regard.lab.experiment import (
     spread_windows,
     train_model,
 )
-from regard.layers.attention import Tap
 from regard.layers.block import Block
+from regard.layers.tap import Tap
 from regard.look.page import Bars, Heatmap, Lines, Table
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.language_model import NeuralLanguageModel
@@ -117,7 +117,13 @@ def finite_mean(values: Sequence[float]) -> Mean:
 class StraightBlock(Block):
     """A block without residual connections: part(norm(x)), or norm(part(x))."""
 
-    def part(self, x: Tensor, norm: nn.Module | None, part: Callable[[Tensor], Tensor]) -> Tensor:
+    def part(
+        self,
+        x: Tensor,
+        norm: nn.Module | None,
+        part: Callable[[Tensor], Tensor],
+        tap: Tap | None,
+    ) -> Tensor:
         assert norm is not None
         return norm(part(x)) if self.post_norm else part(norm(x))
 

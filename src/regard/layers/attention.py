@@ -7,16 +7,12 @@ weights. Short sequences in half precision take kernels of our own (`kernels/sho
 Scores compare queries and keys: each is a function of q (B, H, T, K) and k (B, H, S, K) that
 returns (B, H, T, S). With minus log distance the softmax is inverse-distance weighting,
 w = (1/d) / sum(1/d); with the Gaussian it is Nadaraya-Watson smoothing with a normal kernel.
-
-Activations have names such as `block.3.attention.weights`. A `Tap` is passed down `forward` and
-collects those that match; nothing is stored on modules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 import torch
@@ -29,6 +25,7 @@ from regard.layers.cache import CrossKV, KVCache
 from regard.layers.masks import Mask
 from regard.layers.norms import RMSNorm
 from regard.layers.positions import Rotation, rotate
+from regard.layers.tap import Tap, tapped
 
 try:
     from regard.kernels.short_attention import short_attention
@@ -40,36 +37,6 @@ MIN_QUERIES = 16  # fewer are decoding, which has its own kernels
 MAX_LENGTH = 128  # queries or keys: one tile holds all scores, and more exceed the registers
 MAX_TILE = 128 * 64  # numbers in a tile of keys: more exceed the shared memory of some GPUs
 HEAD_WIDTHS = (16, 32, 64, 128)
-
-
-class Tap:
-    """Collects the activations whose names match a pattern (`*.weights`, `logits`)."""
-
-    def __init__(
-        self,
-        patterns: Iterable[str],
-        *,
-        _prefix: str = "",
-        _activations: dict[str, Tensor] | None = None,
-    ) -> None:
-        self.patterns = tuple(patterns)
-        self.prefix = _prefix
-        self.activations: dict[str, Tensor] = {} if _activations is None else _activations
-
-    def at(self, name: str | int) -> Tap:
-        """Return the same tap one level down: `tap.at("block").at(3)("weights", w)` stores
-        `block.3.weights`.
-        """
-        return Tap(self.patterns, _prefix=f"{self.prefix}{name}.", _activations=self.activations)
-
-    def wants(self, name: str) -> bool:
-        """Return whether an activation matches, so that `forward` can skip work for others."""
-        return any(fnmatchcase(self.prefix + name, pattern) for pattern in self.patterns)
-
-    def __call__(self, name: str, tensor: Tensor) -> None:
-        """Store an activation, detached, if it matches."""
-        if self.wants(name):
-            self.activations[self.prefix + name] = tensor.detach()
 
 
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -213,10 +180,8 @@ def attend(
     if mask is not None:
         allowed = mask.tensor(q.size(0), q.size(2), k.size(2), q.device)
         scores = scores.masked_fill(~allowed, -torch.inf)
-    weights = softmax(scores)
-    if tap is not None:
-        tap("scores", scores)
-        tap("weights", weights)
+    scores = tapped(tap, "scores", scores)
+    weights = tapped(tap, "weights", softmax(scores))
     return weights @ v  # (B, H, T, K)
 
 
@@ -229,9 +194,10 @@ def attend_memory(
     mask must be the same for all queries of a row.
     """
     beams, length = len(q) // len(memory.k), q.size(2)
+    k, v = tapped(tap, "k", memory.k), tapped(tap, "v", memory.v)
     if beams > 1:
         q = q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)  # (B, H, W·T, K)
-    y = attend(q, memory.k, memory.v, memory.mask, score=score, tap=tap)
+    y = attend(q, k, v, memory.mask, score=score, tap=tap)
     if beams > 1:
         y = y.unflatten(2, (beams, length)).transpose(1, 2).flatten(0, 1)  # (B·W, H, T, K)
     return y
@@ -400,8 +366,9 @@ class SelfAttention(Mixer):
         q, k, v = self.project(x, context)  # (B, T, H or G, K)
         if context.n_first:
             q = q[:, : context.n_first]
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H or G, T, K)
-        y = self.mix(q, k, v, context, state, tap)  # (B, H, T, K)
+        parts = zip("qkv", (q, k, v), strict=True)
+        q, k, v = (tapped(tap, name, x.transpose(1, 2)) for name, x in parts)  # (B, H or G, T, K)
+        y = tapped(tap, "heads", self.mix(q, k, v, context, state, tap))  # (B, H, T, K)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T, D)
 
     def mix(
@@ -465,5 +432,6 @@ class CrossAttention(Layer):
     def forward(self, x: Tensor, memory: CrossKV, *, tap: Tap | None = None) -> Tensor:
         """(B, T, D) to (B, T, D)."""
         q = self.q(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B·W, H, T, K)
-        y = attend_memory(q, memory, score=self.score, tap=tap)
+        q = tapped(tap, "q", q)
+        y = tapped(tap, "heads", attend_memory(q, memory, score=self.score, tap=tap))
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]

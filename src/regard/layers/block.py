@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.layers.attention import AttentionContext, CrossAttention, Tap
+from regard.layers.attention import AttentionContext, CrossAttention
 from regard.layers.cache import CrossKV, LayerState
 from regard.layers.feedforward import dropout
+from regard.layers.tap import Tap, tapped
 
 
 class Block(nn.Module):
@@ -47,19 +48,28 @@ class Block(nn.Module):
         cross-attention attends to `memory`.
         """
         inner = None if tap is None else tap.at("attention")
-        x = self.part(x, self.mixer_norm, lambda y: self.mixer(y, context, state, inner))
+        x = self.part(x, self.mixer_norm, lambda y: self.mixer(y, context, state, inner), inner)
+        x = tapped(inner, "residual", x)
         if self.cross is not None and memory is not None:
             cross, inner = self.cross, None if tap is None else tap.at("cross")
-            x = self.part(x, self.cross_norm, lambda y: cross(y, memory, tap=inner))
-        x = self.part(x, self.feedforward_norm, self.feedforward)
-        if tap is not None:
-            tap("output", x)
+            x = self.part(x, self.cross_norm, lambda y: cross(y, memory, tap=inner), inner)
+            x = tapped(inner, "residual", x)
+        inner = None if tap is None else tap.at("feedforward")
+        x = self.part(x, self.feedforward_norm, lambda y: self.feedforward(y, inner), inner)
+        x = tapped(tap, "output", x)
         return x
 
-    def part(self, x: Tensor, norm: nn.Module | None, part: Callable[[Tensor], Tensor]) -> Tensor:
+    def part(
+        self,
+        x: Tensor,
+        norm: nn.Module | None,
+        part: Callable[[Tensor], Tensor],
+        tap: Tap | None,
+    ) -> Tensor:
         """Apply one part with its residual connection, norm and dropout."""
         assert norm is not None
-        y = dropout(part(x if self.post_norm else norm(x)), self.dropout, self.training)
+        y = part(x if self.post_norm else tapped(tap, "norm", norm(x)))
+        y = dropout(tapped(tap, "output", y), self.dropout, self.training)
         if y.size(1) != x.size(1):  # the first positions alone
             x = x[:, : y.size(1)]
-        return norm(x + y) if self.post_norm else x + y
+        return tapped(tap, "norm", norm(x + y)) if self.post_norm else x + y

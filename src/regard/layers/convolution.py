@@ -34,6 +34,7 @@ from torch.nn import functional as F
 
 from regard.layers.cache import ALL, LayerState, Ring, RowBuffer
 from regard.layers.feedforward import FEEDFORWARDS, SwiGLU, dropout, make_feedforward
+from regard.layers.tap import Tap, tapped
 
 FILTERS = (*FEEDFORWARDS, "gated")
 
@@ -102,9 +103,10 @@ def delay(x: Tensor, distance: int, segments: Tensor | None) -> Tensor:
 class Gated(SwiGLU):
     """down(tanh(filter(x)) · sigmoid(gate(x))): WaveNet's activation unit, equation 2."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tap: Tap | None = None) -> Tensor:
         gate, filtered = self.gate_up(x).chunk(2, dim=-1)  # (B, T, F) each
-        return self.down(torch.tanh(filtered) * torch.sigmoid(gate))  # type: ignore[no-any-return]
+        hidden = tapped(tap, "hidden", torch.tanh(filtered) * torch.sigmoid(gate))
+        return self.down(hidden)  # type: ignore[no-any-return]
 
 
 class ConvolutionBlock(nn.Module):

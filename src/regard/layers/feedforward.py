@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from regard.errors import UsageError, did_you_mean
 from regard.layers import Layer
+from regard.layers.tap import Tap, tapped
 
 try:
     from regard.kernels.bias_activation import KINDS, bias_activation
@@ -71,13 +72,14 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(d_ff, d_model, bias=bias)
         self.name, self.activation = activation, ACTIVATIONS[activation]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tap: Tap | None = None) -> Tensor:
         """(B, T, D) to (B, T, D)."""
         if self.training and self.up.bias is not None and self.fits_kernel(x):
             wide = F.linear(x, self.up.weight)  # (B, T, F)
             hidden = bias_activation(wide.flatten(0, -2), self.up.bias, KINDS.index(self.name))
             return self.down(hidden.view_as(wide))  # type: ignore[no-any-return]
-        return self.down(self.activation(self.up(x)))  # type: ignore[no-any-return]
+        hidden = tapped(tap, "hidden", self.activation(self.up(x)))  # (B, T, F)
+        return self.down(hidden)  # type: ignore[no-any-return]
 
     @staticmethod
     def fits_kernel(x: Tensor) -> bool:
@@ -98,10 +100,11 @@ class SwiGLU(Layer):
     def fused_weights(self) -> dict[Tensor, tuple[int, ...]]:
         return {self.gate_up.weight: (self.down.in_features,) * 2}
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tap: Tap | None = None) -> Tensor:
         """(B, T, D) to (B, T, D)."""
         gate, up = self.gate_up(x).chunk(2, dim=-1)  # (B, T, F) each
-        return self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
+        hidden = tapped(tap, "hidden", F.silu(gate) * up)
+        return self.down(hidden)  # type: ignore[no-any-return]
 
 
 def make_feedforward(

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.layers import Layer, Mixer
-from regard.layers.attention import AttentionContext, Tap
+from regard.layers.attention import AttentionContext
 from regard.layers.cache import ALL, LayerState, Ring
 from regard.layers.convolution import (
     ConvolutionContext,
@@ -36,6 +36,7 @@ from regard.layers.convolution import (
     PastWindow,
     long_convolution,
 )
+from regard.layers.tap import Tap, tapped
 
 SHORT = 3  # positions of the short filter; this and the next as in the authors' language model
 BANDS = 16  # waves of the logarithm of a distance, of 0 to 15 turns up to max_len
@@ -190,8 +191,9 @@ class Hyena(Mixer):
         u = self.smooth(u, context, state)
         if valid is not None:
             u = u * valid
-        streams = u.chunk(self.order + 1, dim=-1)  # (B, T, D) each
-        v = streams[-1]
+        gates, v = u.split((self.order * self.d_model, self.d_model), dim=-1)
+        gates, v = tapped(tap, "gates", gates), tapped(tap, "values", v)
+        streams = *gates.chunk(self.order, dim=-1), v  # (B, T, D) each
         if state is None:
             mixed = self.mix(v, streams)
         elif x.size(1) == 1 and context.lengths is None:

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.attention import AttentionContext, SelfAttention, Tap
+from regard.layers.attention import AttentionContext, SelfAttention, softmax
 from regard.layers.cache import RowBuffer
+from regard.layers.tap import Tap
 
 CHUNK = 64  # positions that are compared pair by pair; sums cover what is before them
 
@@ -102,11 +103,8 @@ class LinearAttention(SelfAttention):
             products = products.tril()
         if context.valid is not None:
             products = products * context.valid[:, None, None]
-        tiny = torch.finfo(products.dtype).tiny
-        weights = products / products.sum(-1, keepdim=True).clamp_min(tiny)
-        tap("scores", products.log())
-        tap("weights", weights)
-        return weights @ v
+        scores = tap("scores", products.log())
+        return tap("weights", softmax(scores)) @ v
 
     def advance(
         self, q: Tensor, k: Tensor, v: Tensor, context: AttentionContext, state: KeyValueSums

@@ -24,10 +24,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.attention import AttentionContext, MaskAndBias, SelfAttention, Tap, attend
+from regard.layers.attention import AttentionContext, MaskAndBias, SelfAttention, attend
 from regard.layers.cache import ALL, KVCache
 from regard.layers.masks import Kernel, Mask, Rendered
 from regard.layers.positions import Where, as_tensor
+from regard.layers.tap import Tap
 
 MIN_BLOCK = 64  # queries of a block, at least: smaller products cost more than they save
 TILE = 128  # queries and keys of FlexAttention's tiles

@@ -33,10 +33,10 @@ from torch.nn import functional as F
 from regard.data.batching import Ints, LabelledExamples
 from regard.data.targets import OUTPUT_KINDS
 from regard.decoding.engine import device_of, evaluating
-from regard.layers.attention import Tap
 from regard.layers.embeddings import N_COORDINATES, Inputs, PatchEmbedding, PointEmbedding
 from regard.layers.positions import LearnedGrid, Positions, RotaryGrid, SinusoidalGrid
 from regard.layers.series import SeriesEmbedding
+from regard.layers.tap import Tap
 from regard.look.figures import motif_logo
 from regard.look.internals import (
     PredictionContext,

@@ -22,7 +22,7 @@ from regard.evaluation.forecasting import (
     load_forecasts,
     truths_of,
 )
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.look.internals import register_view, run_facts
 from regard.look.page import Answer, AttentionMaps, Facts, Lines, Page, Table, Text
 from regard.look.page.document import Component, summary

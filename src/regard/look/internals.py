@@ -33,8 +33,8 @@ from regard.errors import UserError
 from regard.evaluation.classification import MultilabelReport
 from regard.evaluation.regression import RegressionReport
 from regard.evaluation.translation import HeadAlignment, measure_head_alignment
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.look.page import AttentionMaps, Choices, Component, Heatmap, MaskMap, Page
 from regard.look.records import Records
 from regard.models.decoder import Decoder

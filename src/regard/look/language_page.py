@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from regard.decoding import Beam, Generated, Node, Trace
 from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.masked_tokens import MASK, predict_masked
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.look.internals import (
     ForwardTrace,
     PairTrace,

@@ -15,9 +15,9 @@ from regard.data.shards import Shard
 from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.eval_data import shard_of
 from regard.evaluation.masked_series import last_values
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.series import fill_linearly, read_steps
+from regard.layers.tap import Tap
 from regard.look.attribution import ItemMaps, add_heads, maps_over, register_item_maps
 from regard.look.internals import stack_layers
 from regard.look.page import Answer, Lines, Page, SeriesMaps

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.decoding.engine import evaluating
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.look.page import Page, Table, Text
 from regard.pipelines import Pipeline
 
@@ -43,6 +43,8 @@ HINTS = {  # the last axis of what a module of this name makes
     "q": "D",
     "out": "D",
     "up": "F",
+    "hidden": "F",
+    "gates": "2D",
     "gate_up": "2F",
     "streams": "3D",
     "down": "D",
@@ -50,6 +52,7 @@ HINTS = {  # the last axis of what a module of this name makes
     "table": "D",
 }
 LENGTHS = ("T", "S", "N", "L")
+PARTS = ("attention", "cross", "feedforward")  # their output is that of a module, seen already
 UNSEEN = (nn.Dropout, nn.Identity)
 
 
@@ -101,7 +104,7 @@ class ShapeTrace:
 
 
 class ShapeTap(Tap):
-    """A tap that adds the shapes of all activations to a trace."""
+    """A tap that adds to a trace the shapes of activations that no module returns."""
 
     def __init__(self, trace: Recorder, prefix: str = "") -> None:
         super().__init__(["*"], _prefix=prefix)
@@ -110,8 +113,11 @@ class ShapeTap(Tap):
     def at(self, name: str | int) -> ShapeTap:
         return ShapeTap(self.trace, f"{self.prefix}{name}.")
 
-    def __call__(self, name: str, tensor: Tensor) -> None:
-        self.trace.add_activation(self.prefix + name, tensor)
+    def __call__(self, name: str, tensor: Tensor) -> Tensor:
+        part = self.prefix.removesuffix(".").rpartition(".")[2]
+        if name != "norm" and not (name == "output" and part in PARTS):
+            self.trace.add_activation(self.prefix + name, tensor)
+        return tensor
 
 
 class Recorder:
@@ -194,29 +200,21 @@ class Recorder:
         return next((x for x in (*hints, *others) if self.size_of(x) == size), str(size))
 
     def add_activation(self, name: str, tensor: Tensor) -> None:
-        """Add what a tap was given: weights, scores, logits or the output of a block."""
-        if name.endswith((".weights", ".scores")) and tensor.dim() == 4:
-            inside = self.length_of(name)
-            keys = "S" if ".cross." in f".{name}" or name.startswith("cross") else inside
+        """Add what a tap was given."""
+        last, inside = name.rpartition(".")[2], self.length_of(name)
+        keys = "S" if ".cross." in f".{name}" else inside
+        if last in ("weights", "scores") and tensor.dim() == 4:
             if keys == "T":
                 keys = "S" if self.trace.sizes.get("S") == tensor.size(3) else "T"
             letters = ["B", "H", inside, keys]
+        elif tensor.dim() == 4:  # queries, keys, values and heads
+            shared = keys == "S" or last in ("q", "heads")
+            letters = ["B", "H" if shared else "G", inside if last in ("q", "heads") else keys, "K"]
         else:
             last = self.last_letter("head" if name == "logits" else name, tensor.shape[-1])
             letters = self.letters(name, tensor, last)
         if tensor.dim() == len(letters):
             self.add(name, "attention" if len(letters) == 4 else "model", tensor.shape, letters)
-
-    def add_heads(self, path: str, layer: Any, value: Tensor) -> None:
-        """Add queries, keys and values, into which a projection is cut."""
-        b, length = value.shape[:2]
-        inside = self.length_of(path)
-        parts = {"q": ("H", layer.n_heads), "k": ("G", 0), "v": ("G", 0)}
-        groups = getattr(layer, "n_kv_heads", layer.n_heads)
-        width = int(layer.out.in_features // layer.n_heads) if layer.n_heads else 0
-        for name, (letter, heads) in parts.items():
-            shape = (b, heads or groups, length, width)
-            self.add(f"{path}.{name}", "cut into heads", shape, ["B", letter, inside, "K"])
 
 
 def trace_shapes(pipeline: Pipeline, item: str = "", target: str = "") -> ShapeTrace:
@@ -240,13 +238,6 @@ def watch(recorder: Recorder, path: str, module: nn.Module) -> list[Any]:
     """Attach the hooks of one module; return their handles."""
     handles: list[Any] = []
     if hasattr(module, "n_heads") and isinstance(module.out, nn.Linear):  # an attention layer
-        projection = getattr(module, "qkv", None)
-        if projection is not None:
-
-            def cut(_: nn.Module, args: Any, value: Tensor) -> None:
-                recorder.add_heads(path, module, value)
-
-            handles.append(projection.register_forward_hook(cut))
 
         def gather(_: nn.Module, args: tuple[Tensor, ...]) -> None:
             value = args[0]

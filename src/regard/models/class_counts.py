@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from regard.data.batching import Batch
 from regard.data.shards import Array, Shard
 from regard.errors import UserError
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models import Presets, VariableBuffers, check_ranges
 from regard.models.language_model import IGNORE
 from regard.models.linear import NGramConfig, orders_to_try

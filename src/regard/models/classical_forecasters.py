@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 from regard.data.windows import Windows
 from regard.errors import UserError
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.models import Presets, VariableBuffers, check_choices, check_ranges
 from regard.models.forecaster import ForecastConfig, ForecastModel, WindowNorm
 from regard.models.supervised import Budget, Log

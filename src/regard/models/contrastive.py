@@ -31,8 +31,8 @@ from torch.nn import functional as F
 
 from regard.data.matched_pairs import PairExamples
 from regard.data.shards import Shard
-from regard.layers.attention import Tap
 from regard.layers.embeddings import N_COORDINATES, Inputs
+from regard.layers.tap import Tap
 from regard.models import LossMetric, Model, Presets, VariableBuffers, check_choices, check_ranges
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import (

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.attention import Tap
 from regard.layers.cache import DecodeState, take_last
 from regard.layers.convolution import FILTERS, ConvolutionBlock, ConvolutionContext, PastWindow
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.norms import NORMS, make_norm
+from regard.layers.tap import Tap, tapped
 from regard.models import LESS_DROPOUT, Presets, Shape, check_choices, check_dropout, check_ranges
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.recurrent import SequenceClassifierConfig
@@ -122,12 +122,10 @@ class CNN(NeuralLanguageModel):
     ) -> Tensor:
         """Embed (B, T) ids and apply the blocks: (B, T, D)."""
         x = dropout(self.embedding(ids), self.config.dropout, self.training)  # (B, T, D)
-        if tap is not None:
-            tap("embedding", x)
+        x = tapped(tap, "embedding", x)
         for i, block in enumerate(self.blocks):
             x = block(x, context, None if state is None else state.layers[i])
-            if tap is not None:
-                tap.at("block").at(i)("output", x)
+            x = tapped(tap, f"block.{i}.output", x)
         return self.norm(x)  # type: ignore[no-any-return]
 
     def init_state(self, batch: int, capacity: int) -> DecodeState:
@@ -243,8 +241,7 @@ class ConvolutionalClassifier(NeuralSupervisedModel):
         mask = source.segments > 0
         x = dropout(self.embedding(source.ids), self.config.dropout, self.training)  # (B, T, D)
         x = torch.relu(torch.cat([filters(x, mask) for filters in self.filters], dim=-1))
-        if tap is not None:
-            tap("filters.output", x)
+        x = tapped(tap, "filters.output", x)
         for layer in self.layers:
             x = layer(x, mask)
         return x

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from regard.data.shards import Shard
 from regard.errors import UserError
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.positions import pairwise_distances
+from regard.layers.tap import Tap
 from regard.models import Presets, VariableBuffers
 from regard.models.point_transformer import PointSettings
 from regard.models.supervised import (

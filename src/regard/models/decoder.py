@@ -14,11 +14,12 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from regard.layers.attention import AttentionContext, MaskAndBias, Tap
+from regard.layers.attention import AttentionContext, MaskAndBias
 from regard.layers.cache import CrossKV, DecodeState, take_last
 from regard.layers.masks import Causal
 from regard.layers.positions import Where, as_tensor
 from regard.layers.sliding_window import RollingKVCache
+from regard.layers.tap import Tap
 from regard.models import Presets
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.transformer import TransformerConfig, TransformerStack, initialise

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batching import Masked
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models import LossMetric, Presets, check_ranges, decoder
 from regard.models.supervised import HeadConfig, NeuralSupervisedModel, Pooling
 from regard.models.transformer import TransformerConfig, TransformerStack, initialise

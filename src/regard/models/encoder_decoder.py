@@ -20,11 +20,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from regard.layers.attention import Tap
 from regard.layers.cache import CrossKV, DecodeState
 from regard.layers.embeddings import Inputs
 from regard.layers.masks import Across, Mask, Rendered
 from regard.layers.positions import GRID_POSITIONS
+from regard.layers.tap import Tap
 from regard.models import Presets, check_ranges, decoder
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.models import LossMetric, Model, Presets, check_dropout, check_ranges
 from regard.models.covariates import Covariates
 

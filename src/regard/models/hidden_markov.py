@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.shards import Shard
-from regard.layers.attention import Tap
 from regard.layers.cache import DecodeState, RecurrentState, take_last
+from regard.layers.tap import Tap, tapped
 from regard.models import Presets, check_ranges
 from regard.models.language_model import CHUNK, Constrain, LanguageModel
 from regard.models.ngrams import Ints
@@ -198,11 +198,9 @@ class HiddenMarkov(EMModel):
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
         logits = self._logits(self._predict_states(ids, segments))  # (B, T, V)
-        if tap is not None:
-            if tap.wants("states"):
-                tap("states", self.posterior(ids))
-            tap("logits", logits)
-        return logits
+        if tap is not None and tap.wants("states"):
+            tap("states", self.posterior(ids))
+        return tapped(tap, "logits", logits)
 
     def score_targets(
         self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None

@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.shards import Shard
-from regard.layers.attention import Tap
 from regard.layers.cache import ContextWindow, DecodeState
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap, tapped
 from regard.models import Presets, VariableBuffers, check_ranges
 from regard.models.language_model import CHUNK, IGNORE, Constrain
 from regard.models.ngrams import (
@@ -218,9 +218,7 @@ class ConditionedPositional(ConditionedLM):
     ) -> Tensor:
         refuse_packing(segments)
         logits = self.log_rows(ids, self.positions(ids))
-        if tap is not None:
-            tap("logits", logits)
-        return logits
+        return tapped(tap, "logits", logits)
 
     def score_targets(
         self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None

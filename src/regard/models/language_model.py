@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.attention import Tap
 from regard.layers.cache import DecodeState
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap, tapped
 from regard.models import Model
 
 IGNORE = -1  # a target that is not scored: padding, or context scored before
@@ -125,10 +125,7 @@ class NeuralLanguageModel(LanguageModel):
     def logits(
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
-        logits: Tensor = self.head(self.hidden(ids, segments, tap=tap))  # (B, T, V)
-        if tap is not None:
-            tap("logits", logits)
-        return logits
+        return tapped(tap, "logits", self.head(self.hidden(ids, segments, tap=tap)))  # (B, T, V)
 
     def score_targets(
         self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None

@@ -53,9 +53,9 @@ from torch.nn import functional as F
 from regard.data.batching import known
 from regard.data.shards import Shard
 from regard.errors import UsageError
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs, to_image
 from regard.layers.positions import pairwise_distances
+from regard.layers.tap import Tap
 from regard.models import Presets, VariableBuffers, check_choices, check_ranges
 from regard.models.newton import (
     CrossEntropy,

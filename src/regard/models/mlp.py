@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from regard.errors import UsageError
 from regard.layers import feedforward
-from regard.layers.attention import Tap
 from regard.layers.cache import DecodeState, Ring, take_last
 from regard.layers.convolution import ConvolutionContext, PastWindow
+from regard.layers.tap import Tap, tapped
 from regard.models import LESS_DROPOUT, Presets, Shape, check_choices, check_dropout, check_ranges
 from regard.models.language_model import NeuralLanguageModel
 
@@ -123,8 +123,7 @@ class MLP(NeuralLanguageModel):
         activation = ACTIVATIONS[self.config.activation]
         for i, layer in enumerate(self.layers):
             x = activation(layer(x))  # (B, T, D)
-            if tap is not None:
-                tap.at("layer").at(i)("output", x)
+            x = tapped(tap, f"layer.{i}.output", x)
             x = feedforward.dropout(x, self.config.dropout, self.training)
         return x  # type: ignore[no-any-return]
 

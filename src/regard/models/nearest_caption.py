@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.shards import Shard
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs, grid_sizes, to_image
+from regard.layers.tap import Tap
 from regard.models import Presets
 from regard.models.ibm_model1 import ConditionedPositional, PositionalTranslator, repeat_sources
 from regard.models.ngrams import CountConfig

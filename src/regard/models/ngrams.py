@@ -75,8 +75,8 @@ from torch import Tensor
 
 from regard.data.shards import Shard
 from regard.kernels import has_numba
-from regard.layers.attention import Tap
 from regard.layers.cache import ContextWindow, DecodeState
+from regard.layers.tap import Tap, tapped
 from regard.models import Model, Presets, VariableBuffers, check_ranges
 from regard.models.language_model import Constrain, LanguageModel
 from regard.models.supervised import Budget, Log
@@ -526,9 +526,7 @@ class TableModel(VariableBuffers, CountingModel, LanguageModel):
     ) -> Tensor:
         nodes = [node.flatten() for node in self.table.contexts(ids, segments)]
         logits = self.log_rows(nodes, ids.numel()).view(*ids.shape, self.vocab_size)
-        if tap is not None:
-            tap("logits", logits)
-        return logits
+        return tapped(tap, "logits", logits)
 
     def score_targets(
         self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None

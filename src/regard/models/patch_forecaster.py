@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.layers.attention import Tap
 from regard.layers.feedforward import dropout
+from regard.layers.tap import Tap
 from regard.models import Presets
 from regard.models.forecaster import ForecastConfig, ForecastModel, WindowNorm
 from regard.models.transformer import TransformerConfig, TransformerStack, initialise

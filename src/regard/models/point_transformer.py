@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from regard.data.batching import LabelledExamples
 from regard.data.shards import Shard
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs, PointEmbedding
 from regard.layers.positions import SPACE_POSITIONS, Positions, SpacePositions
+from regard.layers.tap import Tap
 from regard.models import Presets, check_ranges, decoder
 from regard.models.encoder import EncoderConfig, EncoderModel
 

@@ -32,11 +32,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.layers.attention import SCORES, Tap, attend_memory, make_score
+from regard.layers.attention import SCORES, attend_memory, make_score
 from regard.layers.cache import CrossKV, DecodeState, RecurrentState, take_last
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.masks import Rendered
+from regard.layers.tap import Tap, tapped
 from regard.models import Presets, Shape, check_choices, check_dropout, check_ranges
 from regard.models.language_model import NeuralLanguageModel
 from regard.models.seq2seq import ConditionedLM, NeuralSeq2Seq
@@ -161,8 +162,7 @@ class RecurrentModel(NeuralLanguageModel):
         drop = self.config.dropout
         x = self.cells(dropout(self.embedding(ids), drop, self.training))  # (B, T, D)
         x = dropout(x, drop, self.training)
-        if tap is not None:
-            tap("recurrent.output", x)
+        x = tapped(tap, "recurrent.output", x)
         return x
 
     def init_state(self, batch: int, capacity: int) -> DecodeState:
@@ -356,8 +356,7 @@ class RecurrentSeq2SeqBase(NeuralSeq2Seq):
     def encode(self, source: Inputs, tap: Tap | None = None) -> EncodedSource:
         lengths = source.segments.count_nonzero(dim=1).clamp_min(1)  # (B,)
         x, first = self.encoder(self.embed(source.ids, self.source_embedding), lengths)
-        if tap is not None:
-            tap("encoder.output", x)
+        x = tapped(tap, "encoder.output", x)
         if not self.attentive:
             return EncodedSource(first, None)
         keys = x[:, None]  # (B, 1, S, D)
@@ -366,8 +365,7 @@ class RecurrentSeq2SeqBase(NeuralSeq2Seq):
     def decode(self, ids: Tensor, source: EncodedSource, tap: Tap | None = None) -> Tensor:
         """Return the (B, T, D) vectors of (B, T) ids that the head projects."""
         x = self.cells(self.embed(ids, self.embedding), source.init_recurrence(len(ids)))
-        if tap is not None:
-            tap("recurrent.output", x)
+        x = tapped(tap, "recurrent.output", x)
         return self.drop(self.attend(x, source.memory, tap))
 
     def forward(self, ids: Tensor, segments: Tensor | None, source: Inputs) -> Tensor:
@@ -489,6 +487,5 @@ class RecurrentClassifier(NeuralSupervisedModel):
         for layer, join in zip(self.layers, self.joins, strict=True):
             x = torch.tanh(join(layer(x, lengths)[0]))
             x = dropout(x, drop, self.training)
-        if tap is not None:
-            tap("recurrent.output", x)
+        x = tapped(tap, "recurrent.output", x)
         return x

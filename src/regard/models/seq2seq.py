@@ -18,9 +18,9 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from regard.layers.attention import Tap
 from regard.layers.cache import ALL, DecodeState, LayerState
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap, tapped
 from regard.models import Model
 from regard.models.language_model import Constrain, LanguageModel
 
@@ -98,9 +98,7 @@ class EnsembleLM(ConditionedLM):
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
         logits = average_logits(member.logits(ids, segments) for member in self.members)
-        if tap is not None:
-            tap("logits", logits)
-        return logits
+        return tapped(tap, "logits", logits)
 
     def score_targets(
         self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None

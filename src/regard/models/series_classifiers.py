@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from regard.data.masked_patches import MaskedPatches
 from regard.data.shards import Shard
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
 from regard.layers.series import SeriesEmbedding, read_steps, without_padding
+from regard.layers.tap import Tap, tapped
 from regard.models import LossMetric, Presets, RootMeanSquare, check_ranges, decoder
 from regard.models.convolution import Residual, SameConvolution
 from regard.models.encoder import Encoder, EncoderConfig, EncoderModel, SentenceConfig
@@ -221,8 +221,7 @@ class SeriesConvolution(NeuralSupervisedModel):
         for layer in self.layers:
             x = layer(x, steps.exists)
         x = dropout(torch.relu(x), self.config.dropout, self.training)
-        if tap is not None:
-            tap("filters.output", x)
+        x = tapped(tap, "filters.output", x)
         weight = steps.exists[..., None].to(x.dtype)
         summed = (x * weight).unflatten(1, (-1, self.config.patch)).sum(2)  # (B, N, D)
         counts = weight.unflatten(1, (-1, self.config.patch)).sum(2)

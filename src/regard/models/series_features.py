@@ -30,9 +30,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.shards import Shard
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.series import StepValues, fill_linearly, read_steps
+from regard.layers.tap import Tap
 from regard.models import Presets, check_ranges
 from regard.models.linear import Regression
 from regard.models.series_classifiers import SeriesSettings

@@ -33,9 +33,9 @@ from regard.data import Progress, no_progress
 from regard.data.batching import Batch, LabelledExamples, known
 from regard.data.shards import Shard
 from regard.errors import UsageError, did_you_mean
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
 from regard.layers.feedforward import dropout
+from regard.layers.tap import Tap
 from regard.models import LossMetric, Model, RootMeanSquare, check_choices, check_ranges
 
 POOLINGS = ("mean", "first", "attention", "max", "sum")

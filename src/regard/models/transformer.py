@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers import MIXERS, Mixer, find_mixer
-from regard.layers.attention import SCORES, AttentionContext, CrossAttention, MaskAndBias, Tap
+from regard.layers.attention import SCORES, AttentionContext, CrossAttention, MaskAndBias
 from regard.layers.block import Block
 from regard.layers.cache import CrossKV, DecodeState
 from regard.layers.embeddings import Inputs
@@ -33,6 +33,7 @@ from regard.layers.positions import (
     positions_in,
 )
 from regard.layers.sliding_window import MIN_FLEX_HEAD, make_band
+from regard.layers.tap import Tap, tapped
 from regard.models import check_choices, check_dropout, check_ranges
 
 
@@ -314,15 +315,14 @@ class TransformerStack(nn.Module):
         if torch.is_autocast_enabled(x.device.type):  # for the residual stream, not only products
             x = x.to(torch.get_autocast_dtype(x.device.type))
         x = dropout(x, self.config.dropout, self.training)
-        if tap is not None:
-            tap("embedding", x)
+        x = tapped(tap, "embedding", x)
         for i, block in enumerate(self.blocks):
             inner = None if tap is None else tap.at("block").at(i)
             layer = None if state is None else state.layers[i]
             if n_first and i == len(self.blocks) - 1:
                 context = context.for_first(n_first)
             x = block(x, context, layer, inner, None if memory is None else memory[i])
-        return self.norm(x)  # type: ignore[no-any-return]
+        return tapped(tap, "norm", self.norm(x))
 
 
 def initialise(model: TransformerStack) -> None:

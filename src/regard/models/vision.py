@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.attention import Tap
 from regard.layers.embeddings import (
     Inputs,
     PatchEmbedding,
@@ -32,6 +31,7 @@ from regard.layers.embeddings import (
 from regard.layers.feedforward import dropout
 from regard.layers.norms import make_norm
 from regard.layers.positions import GRID_POSITIONS, Positions, make_grid_positions
+from regard.layers.tap import Tap, tapped
 from regard.models import Presets, check_dropout, check_ranges, decoder
 from regard.models.encoder import EncoderConfig, EncoderModel
 from regard.models.supervised import HeadConfig, NeuralSupervisedModel
@@ -258,8 +258,7 @@ class ConvNet(NeuralSupervisedModel):
                 x = self.downsampling[i](x * mask)
                 mask = mask[..., ::stride, ::stride]
         cells = self.norm(x.flatten(2).mT)  # (B, rows · columns, D)
-        if tap is not None:
-            tap("filters.output", cells)
+        cells = tapped(tap, "filters.output", cells)
         return self.patch_vectors(cells, columns, source)
 
     def patch_vectors(self, cells: Tensor, columns: int, source: Inputs) -> Tensor:

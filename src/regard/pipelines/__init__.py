@@ -25,8 +25,8 @@ from regard.evaluation import (
     to_document,
 )
 from regard.evaluation.bootstrap import Floats
-from regard.layers.attention import Tap
 from regard.layers.int8 import to_int8
+from regard.layers.tap import Tap
 from regard.notebook import html_table
 from regard.registry import MODALITIES, TASKS
 from regard.run import CONFIG, FORBIDDEN, Run

@@ -26,7 +26,7 @@ from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import open_corpus, shard_from
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
 from regard.evaluation.validity import Validity, measure_validity
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.models.language_model import LanguageModel
 from regard.pipelines import EvaluationRequest, Pipeline, PreparedInput, one_or_many
 from regard.run import Run

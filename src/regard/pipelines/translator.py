@@ -24,8 +24,8 @@ from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import pair_items, pairs_from, shard_of
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
 from regard.evaluation.translation import TranslationReport, measure_translation
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models.seq2seq import Seq2SeqModel
 from regard.pipelines import EvaluationRequest, Pipeline, PreparedInput, one_or_many
 from regard.pipelines.generator import REQUEST, GeneratedText

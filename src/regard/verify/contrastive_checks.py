@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.evaluation.eval_data import held_out
 from regard.evaluation.retrieval import measure_retrieval
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.run import Run
 from regard.tokenizers import Tokenizer, load_sources
 from regard.verify.fixtures import (

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.data.corpus import reopen
 from regard.errors import UserError
 from regard.evaluation.forecasting import measure_forecasts
-from regard.layers.attention import Tap
+from regard.layers.tap import Tap
 from regard.run import METADATA, Run
 from regard.verify.fixtures import Finding, Fixture, Gap, has_data, open_tokenizer
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from regard.decoding import Beam, Generated, Greedy, Strategy, generate
 from regard.decoding.engine import translate
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models.language_model import IGNORE, LanguageModel
 from regard.models.seq2seq import Seq2SeqModel
 from regard.verify.fixtures import ROWS, TOLERANCE, Finding, Gap, LMFixture, Seq2SeqFixture, single

@@ -21,8 +21,8 @@ from regard.evaluation import target_name
 from regard.evaluation.eval_data import held_out
 from regard.evaluation.predictions import PREDICTIONS, load_predictions, predict_shard, read_targets
 from regard.evaluation.word_similarity import word_losses
-from regard.layers.attention import Tap
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models.supervised import NeuralSupervisedModel
 from regard.recipe import build, read
 from regard.run import METADATA, RECIPE, Run, weights
