@@ -244,8 +244,10 @@ def test_local_times_with_daylight_saving(tmp_path, minutes):
     first = local.index("2020-10-25 02:00")
     assert series.values[at, 0] == first + per_hour / 2  # the mean of both
     assert len(series) == count and len(files.remarks) == 2
-    assert remark(files, "skipped").startswith("1 hour is skipped (daylight saving begins)")
-    assert remark(files, "twice").startswith("1 hour occurs twice (daylight saving ends)")
+    assert remark(files, "skipped").startswith(
+        "1 hour is skipped, as when daylight saving begins, and"
+    )
+    assert remark(files, "twice").startswith("1 hour occurs twice, as when daylight saving ends;")
 
 
 def test_offsets_of_two_time_zones_are_converted_to_utc(tmp_path):

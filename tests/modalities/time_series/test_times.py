@@ -260,6 +260,8 @@ def test_other_gaps_and_repeats_are_no_daylight_saving():
     for times, step in ((np.delete(values, 30), HOUR), (values[:99], DAY)):
         saving = find_daylight_saving(times, counts, Step(step))
         assert not len(saving.skipped) and not len(saving.repeated)
+    counts = (values == np.datetime64("2020-03-08T04:00")) + 1  # a row was copied, on a Sunday
+    assert not len(find_daylight_saving(values, counts, Step(HOUR)).repeated)
 
 
 def test_times_are_shown_without_needless_zeros():

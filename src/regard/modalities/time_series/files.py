@@ -675,12 +675,12 @@ REPAIRS = {
         "rows repeat a time; the last row of each was kept",
     ),
     "repeated hour": (
-        "hour occurs twice (daylight saving ends); its values were averaged",
-        "hours occur twice (daylight saving ends); their values were averaged",
+        "hour occurs twice, as when daylight saving ends; its values were averaged",
+        "hours occur twice, as when daylight saving ends; their values were averaged",
     ),
     "skipped hour": (
-        "hour is skipped (daylight saving begins) and is missing",
-        "hours are skipped (daylight saving begins) and are missing",
+        "hour is skipped, as when daylight saving begins, and is missing",
+        "hours are skipped, as when daylight saving begins, and are missing",
     ),
     "static": (
         "static column changes within a series; its first cell counts",

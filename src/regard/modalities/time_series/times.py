@@ -563,7 +563,7 @@ def _short_step(nanoseconds: int) -> str:
 
 
 CHANGE_MONTHS = (2, 3, 4, 5, 8, 9, 10, 11)  # in which clocks are changed, on both hemispheres
-LATEST_CHANGE = 4 * HOUR  # after midnight
+LATEST_CHANGE = 4 * HOUR  # after midnight: a skipped hour ends by then, a repeated one, too
 
 
 @dataclass(frozen=True, eq=False)
@@ -586,12 +586,12 @@ def find_daylight_saving(values: Array, counts: Integers, step: Step) -> Dayligh
     days = values.astype("M8[D]")
     months = values.astype("M8[M]").astype(np.int64) % 12 + 1
     sunday = days.astype(np.int64) % 7 == 3  # the first of January 1970 was a Thursday
-    early = (values - days).astype(np.int64) <= LATEST_CHANGE
-    candidates = sunday & early & np.isin(months, CHANGE_MONTHS)
+    hour = (values - days).astype(np.int64)
+    candidates = sunday & (hour <= LATEST_CHANGE) & np.isin(months, CHANGE_MONTHS)
     longer = np.zeros(len(values), bool)
     longer[1:] = np.diff(values).astype(np.int64) == step.count + HOUR
     skipped = np.flatnonzero(candidates & longer)
-    repeated = np.flatnonzero(candidates & (counts == 2))
+    repeated = np.flatnonzero(candidates & (hour < LATEST_CHANGE) & (counts == 2))
     dates, sizes = np.unique(days[repeated], return_counts=True)
     change_days = dates[sizes == HOUR // step.count]
     repeated = repeated[np.isin(days[repeated], change_days)]
