@@ -29,7 +29,7 @@ Other families have `layer.i.output`, `recurrent.output`, `filters.output`, `sta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -38,7 +38,19 @@ from torch import Tensor
 
 from regard.errors import UsageError, did_you_mean
 
-KINDS = ("scale", "zero", "replace", "add")
+Value = float | Tensor
+
+
+def scaled(entries: Tensor, value: Value) -> Tensor:
+    return entries * value
+
+
+def replaced(entries: Tensor, value: Value) -> Value:
+    return value
+
+
+def increased(entries: Tensor, value: Value) -> Tensor:
+    return entries + value
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,34 +62,29 @@ class Edit:
     """
 
     pattern: str
-    kind: str
-    value: float | Tensor = 0.0
+    change: Callable[[Tensor, Value], Value]
+    value: Value = 0.0
     where: tuple[Any, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            hint = did_you_mean(self.kind, list(KINDS))
-            raise UsageError(f"unknown kind of edit {self.kind!r}; {hint}")
-
     @classmethod
-    def scale(cls, pattern: str, factor: float | Tensor, where: tuple[Any, ...] = ()) -> Self:
+    def scale(cls, pattern: str, factor: Value, where: tuple[Any, ...] = ()) -> Self:
         """Multiply by a factor."""
-        return cls(pattern, "scale", factor, where)
+        return cls(pattern, scaled, factor, where)
 
     @classmethod
     def zero(cls, pattern: str, where: tuple[Any, ...] = ()) -> Self:
         """Set to zero, also where the activation is infinite or NaN."""
-        return cls(pattern, "zero", 0.0, where)
+        return cls(pattern, replaced, 0.0, where)
 
     @classmethod
-    def replace(cls, pattern: str, value: float | Tensor, where: tuple[Any, ...] = ()) -> Self:
+    def replace(cls, pattern: str, value: Value, where: tuple[Any, ...] = ()) -> Self:
         """Set to a value, such as the same activation of another input."""
-        return cls(pattern, "replace", value, where)
+        return cls(pattern, replaced, value, where)
 
     @classmethod
-    def add(cls, pattern: str, value: float | Tensor, where: tuple[Any, ...] = ()) -> Self:
+    def add(cls, pattern: str, value: Value, where: tuple[Any, ...] = ()) -> Self:
         """Add a value, such as a direction to steer into."""
-        return cls(pattern, "add", value, where)
+        return cls(pattern, increased, value, where)
 
     def __call__(self, activation: Tensor) -> Tensor:
         """Return the changed activation; the one given stays as it is."""
@@ -85,12 +92,7 @@ class Edit:
         if isinstance(value, Tensor):
             value = value.to(activation)
         changed = activation.clone()
-        if self.kind == "scale":
-            changed[where] = changed[where] * value
-        elif self.kind == "add":
-            changed[where] = changed[where] + value
-        else:
-            changed[where] = value
+        changed[where] = self.change(changed[where], value)
         return changed
 
 
