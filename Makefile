@@ -12,7 +12,7 @@ setup: .venv/.ready
 .venv/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e '.[plots,fast,mt,chem,series,dev]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e '.[plots,fast,mt,chem,series,studio,dev]'
 	# pip would compile every module on one core; most are never imported
 	$(BIN)/python -m compileall -q -j 0 -x '$(RARE)' .venv/lib
 	touch $@

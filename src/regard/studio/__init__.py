@@ -1,0 +1,1 @@
+"""The studio: a local web app over a folder of runs, `regard studio`."""

@@ -1,0 +1,57 @@
+"""Screens of the studio. A screen is a class here and a Preact component of the same name in
+`web/screens/`: its methods marked `@action` are what the component may call.
+
+    @register_screen("play", title="Play")
+    class Play(Screen):
+        @action
+        def sample(self, run: str, prompt: str = "", temperature: float = 1.0) -> dict[str, Any]:
+            ...
+
+The server checks the arguments of an action against its annotations, calls it in a thread, and
+sends back what it returns; NumPy arrays in it travel as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+SCREENS: dict[str, type[Screen]] = {}  # in the order of the menu
+Method = TypeVar("Method", bound=Callable[..., Any])
+Class = TypeVar("Class", bound="type[Screen]")
+
+
+class Screen:
+    """One screen: its actions, over the runs that the studio has opened."""
+
+    name: str
+    title: str
+
+    def __init__(self, opened: Any) -> None:
+        self.opened = opened  # studio.opened.Opened: run folders by name, pipelines, caches
+
+    def actions(self) -> dict[str, Callable[..., Any]]:
+        """Return the methods that the page may call, by name."""
+        names = [name for name in dir(type(self)) if is_action(getattr(type(self), name))]
+        return {name: getattr(self, name) for name in names}
+
+
+def action(method: Method) -> Method:
+    """Let the page of a screen call a method."""
+    method.__dict__["is_action"] = True
+    return method
+
+
+def is_action(value: object) -> bool:
+    return getattr(value, "is_action", False) is True
+
+
+def register_screen(name: str, *, title: str) -> Callable[[Class], Class]:
+    """Register a screen under the name of its component."""
+
+    def register(screen: Class) -> Class:
+        screen.name, screen.title = name, title
+        SCREENS[name] = screen
+        return screen
+
+    return register
