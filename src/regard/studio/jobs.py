@@ -43,6 +43,7 @@ class Job:
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LINES))
     ended: float | None = None
     asked: bool = False  # to stop
+    follower: Thread | None = None
 
     @property
     def state(self) -> str:
@@ -53,10 +54,10 @@ class Job:
 
     def follow(self) -> None:
         """Keep the lines that it prints, until it ends."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(printable(line.rstrip("\n")))
-        self.process.wait()
+        with self.process as process:  # closes the pipes
+            assert process.stdout is not None
+            for line in process.stdout:
+                self.lines.append(printable(line.rstrip("\n")))
         self.ended = time.monotonic()
 
     def signal(self, number: int) -> None:
@@ -120,7 +121,8 @@ class Jobs:
             self._jobs[number] = job
             for old in [one for one in self._jobs.values() if one.ended is not None][:-MOST]:
                 del self._jobs[old.number]
-        Thread(target=job.follow, daemon=True).start()
+        job.follower = Thread(target=job.follow, daemon=True)
+        job.follower.start()
         return job
 
     def _spawn(self, words: Sequence[str]) -> subprocess.Popen[str]:
@@ -169,5 +171,5 @@ class Jobs:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 job.process.wait(max(0.1, end - time.monotonic()))
             job.signal(signal.SIGKILL)
-            if job.process.stdin is not None:
-                job.process.stdin.close()
+            if job.follower is not None:
+                job.follower.join(1)

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from starlette.applications import Starlette
@@ -31,7 +31,6 @@ from regard.errors import (
     UserError,
     human_size,
     one_line,
-    printable,
     quoted,
 )
 from regard.storage import parse
@@ -39,6 +38,9 @@ from regard.studio.gate import HEADERS, OPEN, Gate, Sessions
 from regard.studio.opened import UPLOADS, Opened
 from regard.studio.screens import SCREENS, Screen, check_arguments
 from regard.studio.wire import encode
+
+if TYPE_CHECKING:
+    import uvicorn
 
 # in the order of the menu; a module that is not there is skipped
 MODULES = (
@@ -194,7 +196,7 @@ def warm_up() -> None:
 
 def free_path(folder: Path, name: str) -> Path:
     """Return where to write an uploaded file: under its own name, with a number if it is taken."""
-    if not name or name.startswith(".") or set(name) & set("/\\\0") or printable(name) != name:
+    if not name or name.startswith(".") or set(name) & set("/\\\0") or not name.isprintable():
         raise UsageError(f"{quoted(name)} is no name of a file")
     stem, dot, ending = name.partition(".")
     if len(name.encode()) > MAX_NAME:
@@ -312,8 +314,8 @@ def bind(port: int) -> socket.socket:
     return listener
 
 
-def serve(opened: Opened, listener: socket.socket, sessions: Sessions) -> None:
-    """Serve the studio until it is interrupted."""
+def make_server(opened: Opened, sessions: Sessions) -> uvicorn.Server:
+    """Return the server of a studio, not yet started."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -323,5 +325,10 @@ def serve(opened: Opened, listener: socket.socket, sessions: Sessions) -> None:
         server_header=False,
         timeout_graceful_shutdown=1,
     )
+    return uvicorn.Server(config)
+
+
+def serve(opened: Opened, listener: socket.socket, sessions: Sessions) -> None:
+    """Serve the studio until it is interrupted."""
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+        make_server(opened, sessions).run(sockets=[listener])

@@ -75,7 +75,7 @@ export function Job({ number, onEnd, children }) {
   return html`<div class="job"><${Command} command=${job.command} />
     <p role="status"><strong>${job.state}</strong> · ${clock(job.seconds)} ${running && html`<button type="button" onClick=${stop}>${job.state === "stopping" ? "Stop at once" : "Stop"}</button>`} ${children}</p>
     <${Failure} error=${failure || error} />
-    ${job.lines.length > 0 && html`<pre class="lines" tabindex="0" role="region" aria-label="what it prints">${job.lines.join("\n")}</pre>`}</div>`;
+    ${job.lines.length > 0 && html`<pre class="printed" tabindex="0" role="region" aria-label="what it prints">${job.lines.join("\n")}</pre>`}</div>`;
 }
 
 /** A time as 1:02:03, or 2:03 below an hour. @param {number} seconds */

@@ -4,7 +4,7 @@ import { Command, Failure, Field, PageView, RunPicker } from "../components.js";
 import { html, useState } from "../vendor/preact.js";
 
 /** @param {Record<string, any>} props */
-export default function Data({ run, file = "", input = "", target = "", label = "", split = "", text = "", first = "0", setState, setRun }) {
+export default function Data({ run, file = "", input = "", target = "", label = "", split = "", text = "", first = "0", view = "report", setState, setRun }) {
   const [typed, setTyped] = useState(file);
   const source = run || file ? { files: run ? [] : [file], run, input, target } : null;
   const { value: choices } = useLatest("train", "choices", {});
@@ -18,7 +18,8 @@ export default function Data({ run, file = "", input = "", target = "", label = 
       <button class="main">Look at it</button>
       <${RunPicker} run=${run} setRun=${(/** @type {string} */ name) => setRun(name)} label="or what a run was trained on" />
     </form>
-    ${source ? html`<${Report} source=${source} /><${Records} source=${source} label=${label} split=${split} text=${text} first=${Number(first) || 0} setState=${setState} />`
+    ${source && html`<div class="toggle" role="group" aria-label="views">${["report", "records"].map((name) => html`<button type="button" aria-pressed=${name === view} onClick=${() => setState({ view: name })}>${name}</button>`)}</div>`}
+    ${source ? view === "report" ? html`<${Report} source=${source} />` : html`<${Records} source=${source} label=${label} split=${split} text=${text} first=${Number(first) || 0} setState=${setState} />`
       : html`<p>Choose a file of the folder in which the studio was started, or a run. <a href="#/train">Train</a> takes files that you drop.</p>`}`;
 }
 
@@ -37,7 +38,7 @@ function Records({ source, label, split, text, first, setState }) {
     <select value=${chosen} onChange=${(/** @type {any} */ event) => filter({ [name]: event.target.value })}><option value="">all</option>
       ${chosen && !options.some(([one]) => one === chosen) && html`<option value=${chosen}>${chosen} (0)</option>`}
       ${options.map(([one, count]) => html`<option value=${one}>${one} (${count.toLocaleString("en")})</option>`)}</select></${Field}>`;
-  return html`<section><h2>Records</h2><${Failure} error=${error} />
+  return html`<section aria-label="records"><${Failure} error=${error} />
     ${value && html`<div class="tools">
         ${value.labels.length > 0 || label ? pick("label", label, value.labels) : null}${pick("split", split, value.splits)}
         <${Field} label="contains"><input type="search" value=${text} onInput=${(/** @type {any} */ event) => filter({ text: event.target.value })} /></${Field}>
