@@ -20,8 +20,8 @@ export default function Lectures({ deck = "", heading = "", words = "", setState
     { name: "name", title: "experiment" },
     { name: "question", title: "question" },
     { name: "lecture", title: "deck and heading" },
-    { name: "page", title: "", show: (/** @type {any} */ row) => html`<div class="tools"><button type="button" aria-label=${`run ${row.name} --quick`} onClick=${() => start("run", { name: row.name })}>Run --quick</button>
-      ${row.page && html`<a class="button" href=${address(row.page)} target="_blank" rel="noopener" aria-label=${`open the page of ${row.name}`}>Open its page</a>`}</div>` },
+    { name: "page", title: "page", show: (/** @type {any} */ row) => html`<div class="tools"><button type="button" aria-label=${`Run --quick: ${row.name}`} onClick=${() => start("run", { name: row.name })}>Run --quick</button>
+      ${row.page && html`<a class="button" href=${address(row.page)} target="_blank" rel="noopener" aria-label=${`Open its page: ${row.name}`}>Open its page</a>`}</div>` },
   ];
   const found = (decks.value?.decks ?? []).flatMap((/** @type {any} */ one) => one.headings
     .filter((/** @type {string} */ title) => (words ? title.toLowerCase().includes(words.toLowerCase()) : one.number === deck))
