@@ -24,7 +24,7 @@ def test_runs_sorts_filters_and_shows_a_card(studio_tab):
     page.wait_for_selector(".card table")
     shown = studio_tab.studio.call("runs", "card", run="labels")
     assert [one[0] for one in shown["rows"]] == page.locator(".card tbody th").all_inner_texts()
-    assert "regard export" in page.inner_text(".card")
+    assert "regard predict" in page.inner_text(".card")
 
 
 def test_curves_are_drawn_over_each_other(studio_tab):

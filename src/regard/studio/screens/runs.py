@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ class Runs(Screen):
     def card(self, run: str) -> dict[str, Any]:
         """Return what `regard show` prints of a run or a comparison."""
         folder = self.opened.folder(run)
-        return comparison_card(folder) if is_comparison(folder) else run_card(folder, run)
+        return comparison_card(folder) if is_comparison(folder) else run_card(folder)
 
     @action
     def remove(self, run: str) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def draw_curves(series: list[tuple[str, list[Measurement]]], curve: str) -> list
     return figures
 
 
-def run_card(folder: Path, name: str) -> dict[str, Any]:
+def run_card(folder: Path) -> dict[str, Any]:
     """Return the card of a run."""
     from regard.evaluation import from_document, metric_rows
     from regard.registry import TASKS
@@ -125,6 +126,8 @@ def run_card(folder: Path, name: str) -> dict[str, Any]:
     entry, metadata = describe(folder), metadata_of(folder)
     splits = {key: from_document(one) for key, one in metadata.get("metrics", {}).items() if one}
     done = entry.state in ("", IMPORTED)
+    run = shlex.quote(str(folder))
+    exports = ["export {run} OUT"] if done and is_exportable(folder) else []
     verbs = TASKS[entry.task].card.verbs if entry.task in TASKS and done else ()
     return {
         "document": {key: value for key, value in card(folder).items() if key != "curves"},
@@ -133,11 +136,22 @@ def run_card(folder: Path, name: str) -> dict[str, Any]:
         "columns": ["metric", *splits],
         "rows": metric_rows(splits),
         "lines": list(metadata.get("selection", {}).get("lines", ())),
-        "commands": [f"regard {verb.format(run=folder)}" for verb in verbs]
-        + ([f"regard export {folder} --out {name.replace('/', '-')}-hf"] if done else []),
+        "commands": [f"regard {verb.format(run=run)}" for verb in (*verbs, *exports)],
         "resume": entry.state == NOT_FINISHED,
         "page": "",
     }
+
+
+def is_exportable(folder: Path) -> bool:
+    """Return whether the model of a run can be written as a Hugging Face folder."""
+    from regard.interop import EXPORTERS, load_exporters
+    from regard.registry import MODELS
+    from regard.run import Run
+
+    load_exporters()
+    model = Run(folder).description
+    family = MODELS.get(model.family, model.task, model.reads)
+    return family in EXPORTERS["hf"]
 
 
 def comparison_card(folder: Path) -> dict[str, Any]:
@@ -163,10 +177,7 @@ def comparison_card(folder: Path) -> dict[str, Any]:
         "columns": ["model", metric.replace("_", " "), "parameters", "trained"],
         "rows": rows,
         "lines": [document["verdict"]],
-        "commands": [
-            f"regard show {folder}",
-            f"regard verify {folder / document['rows'][0]['model']}",
-        ],
+        "commands": [shlex.join(["regard", "show", str(folder / document["rows"][0]["model"])])],
         "resume": False,
         "page": page,
     }

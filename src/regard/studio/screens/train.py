@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from regard.data.table_columns import Column
 
 MOST_FILES = 200  # that are listed
-NAME = re.compile(r"[\w.+-]+", re.ASCII)
+NAME = re.compile(r"\w[\w.+-]*", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class Train(Screen):
         if order.minutes < 0:
             raise UsageError(f"minutes must be positive, got {order.minutes:g}")
         if order.out and not all(map(NAME.fullmatch, order.out.split("/"))):
-            allowed = "letters, digits, '.', '-', '+' and '_'"
+            allowed = "letters and digits, then also '.', '-' and '+'"
             raise UsageError(f"the name of a run has {allowed}, got {quoted(order.out)}")
         first = self.opened.data_folder / files[0]
         folder = (
