@@ -63,7 +63,7 @@ class PredictionTask(GradientTask):
         verbs=(
             "predict {run} FILE",
             "evaluate {run}",
-            "look {run} TEXT",
+            "look {run}",
             "embed {run} FILE",
             "verify {run}",
         ),
