@@ -373,6 +373,7 @@ class Config(TypedDict):
     reads: NotRequired[str]
     vocab_size: Annotated[int, Field(gt=0, lt=1 << 24)]
     config: dict[str, Any]
+    defined_in: NotRequired[dict[str, str]]  # modules of other packages, by key
 
 
 class StoredSplit(TypedDict):
