@@ -111,7 +111,7 @@ export function RunPicker({ run, setRun, label = "Run", only = () => true, empty
   </select></${Field}><${Failure} error=${error} />`;
 }
 
-/** @typedef {{name: string, title: string, right?: boolean, show?: (row: any) => any, by?: (row: any) => string | number | null}} Column */
+/** @typedef {{name: string, title: string, right?: boolean, long?: boolean, show?: (row: any) => any, by?: (row: any) => string | number | null}} Column */
 
 /** A table that sorts by its columns and can choose rows.
  * @param {{columns: Column[], rows: any[], label: string, id?: (row: any) => string, chosen?: Set<string>,
@@ -128,7 +128,7 @@ export function Table({ columns, rows, label, id = (row) => row.name, chosen, on
         <button type="button" onClick=${() => sort(one.name)}>${one.title}<span aria-hidden="true">${by === one.name ? (way > 0 ? " ↑" : " ↓") : ""}</span></button></th>`)}</tr></thead>
     <tbody>${sorted.map((row) => html`<tr key=${id(row)} class=${chosen?.has(id(row)) ? "highlight" : ""}>
       ${onChoose && html`<td><input type="checkbox" aria-label=${`choose ${id(row)}`} checked=${chosen?.has(id(row))} onChange=${() => onChoose(id(row))} /></td>`}
-      ${columns.map((one) => html`<td class=${one.right ? "right" : ""}>${one.show ? one.show(row) : row[one.name]}</td>`)}</tr>`)}</tbody>
+      ${columns.map((one) => html`<td class=${one.right ? "right" : one.long ? "long" : "short"}>${one.show ? one.show(row) : row[one.name]}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }
 

@@ -18,8 +18,8 @@ export default function Lectures({ deck = "", heading = "", words = "", setState
   };
   const columns = [
     { name: "name", title: "experiment" },
-    { name: "question", title: "question" },
-    { name: "lecture", title: "deck and heading" },
+    { name: "question", title: "question", long: true },
+    { name: "lecture", title: "deck and heading", long: true },
     { name: "page", title: "page", show: (/** @type {any} */ row) => html`<div class="tools"><button type="button" aria-label=${`Run --quick: ${row.name}`} onClick=${() => start("run", { name: row.name })}>Run --quick</button>
       ${row.page && html`<a class="button" href=${address(row.page)} target="_blank" rel="noopener" aria-label=${`Open its page: ${row.name}`}>Open its page</a>`}</div>` },
   ];

@@ -15,6 +15,8 @@ export default function Train({ run, files = "", input = "", target = "", task =
   const look = useLatest("train", "look", chosen.length ? { files: chosen, input, target, task } : null, { delay: 250 });
   const command = useLatest("train", "command", chosen.length ? { order } : null, { delay: 250, again: jobs });
   const running = useLatest("train", "jobs", { screens: ["train"] }, { again: jobs });
+  const runs = useLatest("studio", "runs", run ? {} : null, { again: jobs });
+  const unfinished = (runs.value?.runs ?? []).some((/** @type {any} */ one) => one.name === run && one.state === "not finished");
   const columns = look.value?.columns ?? [];
   const set = (/** @type {string} */ key) => (/** @type {any} */ event) => setState({ [key]: event.target.value });
   const attempt = (/** @type {string} */ action, /** @type {object} */ args, /** @type {(job: any) => void} */ then) => {
@@ -49,7 +51,7 @@ export default function Train({ run, files = "", input = "", target = "", task =
         <button type="button" class="main" onClick=${() => attempt("start", { order }, started)}>Train</button></div>`}`}
     <${Failure} error=${failure} />
     ${plan > 0 && html`<section><h2>The plan</h2><${Job} key=${plan} number=${plan} /></section>`}
-    ${run && html`<section><h2>${run}</h2><div class="tools after"><button type="button" class="main" onClick=${() => attempt("resume", { run }, started)}>Resume training</button></div></section>`}
+    ${run && unfinished && html`<section><h2>${run}</h2><div class="tools after"><button type="button" class="main" onClick=${() => attempt("resume", { run }, started)}>Resume training</button></div></section>`}
     ${(running.value?.jobs ?? []).map((/** @type {any} */ job) => html`<${Training} key=${job.number} job=${job} go=${go} onResume=${() => attempt("resume", { run: job.run }, started)} />`)}`;
 }
 
