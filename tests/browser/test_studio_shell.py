@@ -130,3 +130,22 @@ def test_our_policy_refuses_inline_scripts_and_requests(studio_tab):
     )
     assert len(studio_tab.errors) >= 2
     studio_tab.errors.clear()
+
+
+def test_the_newest_request_wins(studio_tab):
+    """The answer to an older request comes late: it is dropped."""
+    page, waiting = studio_tab.show("data?run=labels&view=records"), []
+
+    def hold(route):
+        waiting.append(route) if '"text":"ada"' in route.request.post_data else route.continue_()
+
+    page.route("**/api/data/records", hold)
+    for text in ("ada", "adabea"):
+        studio_tab.page.evaluate("text => { location.hash += `&text=${text}`; }", text)
+        page.wait_for_timeout(400)
+    page.wait_for_selector("text=0 of 100")
+    for route in waiting:
+        route.continue_()
+    studio_tab.rest()
+    assert waiting and "0 of 100" in page.inner_text("main")
+    page.unroute("**/api/data/records")

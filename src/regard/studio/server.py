@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -121,7 +122,9 @@ class Studio:
         yield
         for screen in self.screens.values():
             screen.close()
-        self.opened.jobs.close()
+        if running := sum(job.ended is None for job in self.opened.jobs.list()):
+            print(f"stopping {running} running jobs; training is saved", file=sys.stderr)
+        await anyio.to_thread.run_sync(self.opened.jobs.close)
 
     async def act(self, request: Request) -> Response:
         """Call an action in a thread, unless the page has gone on by the time there is one."""

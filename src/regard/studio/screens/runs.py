@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def run_card(folder: Path) -> dict[str, Any]:
     splits = {key: from_document(one) for key, one in metadata.get("metrics", {}).items() if one}
     done = entry.state in ("", IMPORTED)
     run = shlex.quote(str(folder))
-    exports = ["export {run} OUT"] if done and is_exportable(folder) else []
+    exports = list(export_commands(folder)) if done else []
     verbs = TASKS[entry.task].card.verbs if entry.task in TASKS and done else ()
     return {
         "document": {key: value for key, value in card(folder).items() if key != "curves"},
@@ -136,22 +137,28 @@ def run_card(folder: Path) -> dict[str, Any]:
         "columns": ["metric", *splits],
         "rows": metric_rows(splits),
         "lines": list(metadata.get("selection", {}).get("lines", ())),
-        "commands": [f"regard {verb.format(run=run)}" for verb in (*verbs, *exports)],
+        "commands": [f"regard {verb.format(run=run)}" for verb in verbs] + exports,
         "resume": entry.state == NOT_FINISHED,
         "page": "",
     }
 
 
-def is_exportable(folder: Path) -> bool:
-    """Return whether the model of a run can be written as a Hugging Face folder."""
+def export_commands(folder: Path) -> Iterator[str]:
+    """Yield the commands that write the model of a run as a Hugging Face folder; if it is of a kind
+    that cannot be, those of the models that were tried beside it and can.
+    """
     from regard.interop import EXPORTERS, load_exporters
     from regard.registry import MODELS
-    from regard.run import Run
+    from regard.run import CONFIG, Run
 
     load_exporters()
-    model = Run(folder).description
-    family = MODELS.get(model.family, model.task, model.reads)
-    return family in EXPORTERS["hf"]
+    tried = [path.parent for path in sorted(folder.glob(f"candidates/*/{CONFIG}"))]
+    for number, path in enumerate([folder, *tried]):
+        model = Run(path).description
+        if MODELS.get(model.family, model.task, model.reads) in EXPORTERS["hf"]:
+            yield shlex.join(["regard", "export", str(path), "OUT"])
+            if number == 0:
+                return
 
 
 def comparison_card(folder: Path) -> dict[str, Any]:

@@ -91,8 +91,9 @@ function Drop({ files, onFiles }) {
 
 /** Which columns are read and predicted? @param {{question: any, columns: any[], setState: (patch: object) => void}} props */
 function Question({ question, columns, setState }) {
-  const inputs = columns.filter((one) => one.is_input);
-  const [input, setInput] = useState(inputs[0]?.name ?? "");
+  const candidates = columns.filter((one) => one.is_input);
+  const inputs = candidates.length ? candidates : columns;
+  const [input, setInput] = useState([...inputs].sort((a, b) => b.words.length - a.words.length)[0]?.name ?? ""); // the longest texts
   const targets = columns.filter((one) => one.is_target && one.name !== input);
   return html`<section class="question" aria-label="a question"><p><strong>${question.text}</strong></p>
     ${inputs.length > 1 && html`<fieldset><legend>Read</legend>${inputs.map((one) => html`<label><input type="radio" name="input" checked=${one.name === input} onChange=${() => setInput(one.name)} /> ${one.words}</label>`)}</fieldset>`}
@@ -110,7 +111,7 @@ function Training({ job, go, onResume }) {
   return html`<section><h2>${job.run}</h2>
     <${Job} number=${job.number} onEnd=${(/** @type {any} */ ended) => setState(ended.state)}>
       ${!running && entry?.state === "not finished" && html`<button type="button" onClick=${onResume}>Resume</button>`}
-      ${!running && entry?.state === "done" && html`<button type="button" onClick=${() => go("runs", { run: job.run })}>Its card</button> <button type="button" onClick=${() => go("read", { run: job.run })}>Read with it</button>`}
+      ${!running && entry?.state === "done" && html`<button type="button" onClick=${() => go("runs", { run: job.run })}>Its card</button> <button type="button" onClick=${() => go("read", { run: job.run })}>Read with it</button> <button type="button" onClick=${() => go("errors", { run: job.run })}>Its errors</button>`}
     </${Job}>
     ${entry && html`<${Curves} runs=${[job.run]} curve="training" live=${running} />`}</section>`;
 }
