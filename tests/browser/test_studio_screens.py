@@ -56,10 +56,12 @@ def test_a_run_is_removed_after_a_question(studio_tab):
     (runs / "old" / "recipe.toml").write_text("")
     page = studio_tab.show("runs?run=old")
     page.click("button:has-text('Remove …')")
+    page.wait_for_selector("dialog[open]")
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
     assert (runs / "old").exists()
     page.click("button:has-text('Remove …')")
+    page.wait_for_selector("dialog[open]")
     assert studio_tab.serious() == []
     page.click("dialog button:has-text('Remove it')")
     page.wait_for_selector(".card", state="detached")
