@@ -116,6 +116,15 @@ def test_a_table_is_dropped_a_question_answered_and_a_model_trained(studio_tab):
     page.wait_for_selector(".card h2:has-text('mine-majority')")
 
 
+def test_data_asks_which_column_is_meant(studio_tab):
+    rows = "".join(f"text {i} of it,{'ab'[i % 2]},{'xyz'[i % 3]}\n" for i in range(60))
+    (studio_tab.studio.opened.data_folder / "open.csv").write_text(f"text,one,two\n{rows}")
+    page = studio_tab.show("data?file=open.csv")
+    page.click(".question button:has-text('two (3 classes')")
+    page.wait_for_selector("h2:has-text('The data in open.csv')")
+    assert page.inner_text(".command code") == "regard data open.csv --input text --target two"
+
+
 def test_lectures_are_found_by_their_words(studio_tab):
     page = studio_tab.show("lectures")
     assert page.locator("button[aria-label='Run --quick: distance']").count() == 1

@@ -294,3 +294,22 @@ def test_no_two_scripts_declare_the_same_name():
             if match := re.match(r"(?:const|let|function) +(?:\[([^\]]+)\]|(\w+))", line):
                 names += [word.strip() for word in (match[1] or match[2]).split(",")]
     assert len(names) > 100 and sorted(set(names)) == sorted(names)
+
+
+def test_a_page_as_json_has_its_sections_and_components_in_order():
+    page = Page("Title", "below")
+    page.warn("careful")
+    page.section("One", "note")
+    page.add(Text("a\n\nb"), Table(["x"], [[1.5]]))
+    page.details("Two")
+    page.add(Text("c"))
+    found = json.loads(json.dumps(page.to_json(), allow_nan=False))
+    assert (found["title"], found["subtitle"], found["warnings"]) == ("Title", "below", ["careful"])
+    assert [(one["title"], one["folded"]) for one in found["sections"]] == [
+        ("One", False), ("Two", True)
+    ]  # fmt: skip
+    (row,) = found["sections"][0]["rows"]
+    assert row == [
+        {"kind": "text", "data": {"paragraphs": ["a", "b"]}},
+        {"kind": "table", "data": Table(["x"], [[1.5]]).data()},
+    ]
