@@ -98,7 +98,7 @@ def attribute_outputs(model: NeuralSupervisedModel, source: Inputs, outputs: lis
     rows = torch.arange(len(outputs))
     return gradient_times_input(
         model,
-        repeat_rows(source, len(outputs)),
+        source.repeat(len(outputs)),
         lambda scores: center(model, scores)[rows, outputs],
     )
 
@@ -110,7 +110,7 @@ def attribute_positions(
     rows = torch.arange(len(positions))
     return gradient_times_input(
         model,
-        repeat_rows(source, len(positions)),
+        source.repeat(len(positions)),
         lambda scores: center(model, scores)[rows, positions, outputs],
     )
 
@@ -150,12 +150,6 @@ def score_batches(model: SupervisedModel, batches: Iterable[Inputs], output: int
     """Return (N,): an output for all rows of the batches, on the CPU."""
     scores = [center(model, model.predict(batch))[:, output].float().cpu() for batch in batches]
     return torch.cat(scores)
-
-
-def repeat_rows(source: Inputs, count: int) -> Inputs:
-    """Return one sequence as `count` equal rows."""
-    rest = [-1] * (source.ids.dim() - 1)
-    return Inputs(source.ids.expand(count, *rest), source.segments.expand(count, -1))
 
 
 def center(model: SupervisedModel, scores: Tensor) -> Tensor:

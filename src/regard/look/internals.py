@@ -31,6 +31,7 @@ from regard.decoding import Beam, Generated, Node, Sample, Strategy, Trace, gene
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UserError
 from regard.evaluation.classification import MultilabelReport
+from regard.evaluation.head_scores import offsets
 from regard.evaluation.regression import RegressionReport
 from regard.evaluation.translation import HeadAlignment, measure_head_alignment
 from regard.layers.embeddings import Inputs
@@ -816,7 +817,7 @@ def add_reach(
         title = f"Attention mask{part}"
         components.append(MaskMap(allowed.numpy(), tokens[:shown], title=title))
     heads, title = [f"head {i + 1}" for i in range(weights.size(1))], "Mean distance of each head"
-    distances = mean_distances(weights).numpy()
+    distances = offsets(weights).mean(-1).numpy()  # (L, H)
     components.append(
         Heatmap(distances, layer_names(activations), heads, title, unit="tokens back")
     )
@@ -827,10 +828,3 @@ def add_reach(
         f"distances read neighbours, heads with long ones distant tokens.{limit}",
     )
     page.add(*components)
-
-
-def mean_distances(weights: Tensor) -> Tensor:
-    """Return (L, H): the mean distance from a query to its keys under causal (L, H, T, S)."""
-    at = torch.arange(weights.size(-1))
-    distances = (at[:, None] - at).clamp_min(0)  # (T, S)
-    return (weights * distances).sum(dim=-1).mean(dim=-1)

@@ -52,6 +52,9 @@ class LanguageModel(Model):
         affect each other.
         """
 
+    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        return self.logits(source.ids, tap=tap)  # causal: padding at the end changes nothing
+
     def score(
         self,
         ids: Tensor,

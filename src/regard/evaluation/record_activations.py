@@ -1,0 +1,76 @@
+"""The activations of a model while it reads the records of a shard, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from regard.data.batching import Ints, LabelledExamples, blocks
+from regard.data.shards import Shard
+from regard.decoding.engine import device_of, evaluating
+from regard.layers.embeddings import Inputs
+from regard.layers.tap import Edit, Tap
+from regard.tokenizers import Tokenizer
+
+BATCH_TOKENS = 1 << 12  # positions read at once: attention weights are T times as many
+BATCH_LOGITS = 1 << 24  # 64 MB
+
+
+@dataclass(frozen=True, eq=False)
+class RecordBatch:
+    """Records of a shard, by number, as a model has read them, and what it computed.
+
+    `valid` (B, T) is False for padding. Long records are cut to what the model reads at once.
+    """
+
+    records: Ints  # (B,)
+    ids: Tensor  # (B, T), or (B, T, V) of features
+    valid: Tensor
+    outputs: Tensor  # of `Model.read_batch`
+    activations: dict[str, Tensor]  # (B, ...) each
+
+
+def in_records(shard: Shard, size: int) -> Shard:
+    """Return a shard of records; of running text, blocks of `size` tokens one after the other."""
+    return blocks(shard, max(1, shard.tokens // size), size) if shard.is_text else shard
+
+
+def count_records(shard: Shard) -> int:
+    """Return the number of records; several views of one count as one."""
+    return shard.records // shard.views
+
+
+def read_records(
+    model: Any,
+    shard: Shard,
+    tokenizer: Tokenizer,
+    patterns: Iterable[str] = (),
+    *,
+    records: Ints | None = None,
+    edits: Iterable[Edit] = (),
+) -> Iterator[RecordBatch]:
+    """Yield the records of a shard, or some of them, grouped by length, with the activations that
+    match the patterns, on the CPU.
+    """
+    if shard.targets is None:
+        shard = replace(shard, targets=np.zeros(shard.records, np.int64))
+    examples = LabelledExamples(shard, tokenizer, int(model.config.max_len), first=True)
+    device, patterns, edits = device_of(model), tuple(patterns), tuple(edits)
+    most = min(BATCH_TOKENS, BATCH_LOGITS // model.vocab_size)
+    for batch in examples.batches(most, records):
+        assert batch.segments is not None
+        tap = Tap(patterns, edits=edits)
+        with evaluating(model):
+            source = Inputs(batch.ids, batch.segments).to(device)
+            outputs = model.read_batch(source, tap=tap)
+        yield RecordBatch(
+            batch.items,
+            batch.ids,
+            batch.segments > 0,
+            outputs.float().cpu(),
+            {name: x.float().cpu() for name, x in tap.activations.items()},
+        )
