@@ -114,6 +114,7 @@ def test_patched_positions_of_the_residual_stream_equal_plain_pytorch():
     clean, corrupt = Subject.of_ids(model, IDS), Subject.of_ids(model, OTHER)
     measure = logit_difference(7, 2)
     shares = patch(clean, corrupt, measure)
+    assert list(shares) == ["block.0.output", "block.1.output"]
     good = oracle(model, IDS, streams=streams)
     bad = oracle(model, OTHER)
     best, worst = (float(x[-1, 7] - x[-1, 2]) for x in (good, bad))

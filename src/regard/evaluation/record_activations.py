@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from regard.data.batching import Ints, LabelledExamples, blocks
@@ -24,7 +25,8 @@ BATCH_LOGITS = 1 << 24  # 64 MB
 class RecordBatch:
     """Records of a shard, by number, as a model has read them, and what it computed.
 
-    `valid` (B, T) is False for padding. Long records are cut to what the model reads at once.
+    `valid` (B, T) is False for padding, and at the end token of models that never read one. Long
+    records are cut to what the model reads at once.
     """
 
     records: Ints  # (B,)
@@ -52,6 +54,7 @@ def read_records(
     *,
     records: Ints | None = None,
     edits: Iterable[Edit] = (),
+    batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[RecordBatch]:
     """Yield the records of a shard, or some of them, grouped by length, with the activations that
     match the patterns, on the CPU.
@@ -60,17 +63,21 @@ def read_records(
         shard = replace(shard, targets=np.zeros(shard.records, np.int64))
     examples = LabelledExamples(shard, tokenizer, int(model.config.max_len), first=True)
     device, patterns, edits = device_of(model), tuple(patterns), tuple(edits)
-    most = min(BATCH_TOKENS, BATCH_LOGITS // model.vocab_size)
+    most = min(batch_tokens, BATCH_LOGITS // model.vocab_size)
     for batch in examples.batches(most, records):
         assert batch.segments is not None
         tap = Tap(patterns, edits=edits)
         with evaluating(model):
             source = Inputs(batch.ids, batch.segments).to(device)
             outputs = model.read_batch(source, tap=tap)
+        valid = batch.segments > 0
+        if not model.reads_end:
+            rows, last = torch.arange(len(valid)), valid.sum(1) - 1
+            valid[rows, last] &= batch.ids[rows, last] != tokenizer.end
         yield RecordBatch(
             batch.items,
             batch.ids,
-            batch.segments > 0,
+            valid,
             outputs.float().cpu(),
             {name: x.float().cpu() for name, x in tap.activations.items()},
         )

@@ -40,6 +40,7 @@ from regard.tokenizers import Tokenizer
 BATCH_TOKENS = 1 << 14  # positions in a batch, at most
 BATCH_OUTPUTS = 1 << 24  # numbers in the outputs of a batch, at most: 64 MB
 ALL = slice(None)
+BLOCK = r"block\.\d+\.output"  # the names of the residual stream
 
 Measure = Callable[[Tensor], Tensor]  # the number (B,) that is taken from outputs (B, ...)
 
@@ -232,9 +233,8 @@ def copying_scores(model: LanguageModel, ids: Sequence[int]) -> dict[str, Tensor
     the head, and through no other layer (Elhage et al. 2021). Of a copying head it is positive.
     """
     subject = Subject.of_ids(model, ids)
-    activations = subject.activations("*.attention.weights", "*.attention.heads", "block.*.output")
-    last = residual_names(subject, activations)[-1]
-    end = activations[last]
+    last, end = list(residual_stream(subject).items())[-1]
+    activations = subject.activations("*.attention.weights", "*.attention.heads")
     scores: dict[str, Tensor] = {}
     for name in [name for name in activations if name.endswith(".heads")]:
         layer = name.removesuffix(".heads")
@@ -291,22 +291,21 @@ def without_heads(layers: Sequence[nn.Module], heads: Sequence[HeadPosition]) ->
 # The residual stream
 
 
-def patch(
-    clean: Subject, corrupt: Subject, measure: Measure, pattern: str = "block.*.output"
-) -> dict[str, Tensor]:
+def patch(clean: Subject, corrupt: Subject, measure: Measure, *patterns: str) -> dict[str, Tensor]:
     """Return, for each position of each activation, the share of the difference between two inputs
     that its value in `clean` restores in the run on `corrupt`: 0 changes nothing, 1 all.
 
-    The pattern `block.*.output` gives the residual stream, (T,) for each block;
-    `*.attention.heads` gives (H, T) for each layer.
+    Without patterns it is the residual stream, (T,) after each block; `*.attention.heads` gives
+    (H, T) for each layer.
     """
     if clean.source.ids.shape != corrupt.source.ids.shape:
         raise UserError(
             f"both inputs must have equally many tokens, got {clean.tokens} and {corrupt.tokens}"
         )
-    values = clean.activations(pattern)
+    values = clean.activations(*patterns) if patterns else residual_stream(clean)
     if not values:
-        raise UserError(f"no activation is called {pattern!r}; `regard look --shapes` lists them")
+        names = " or ".join(map(repr, patterns))
+        raise UserError(f"no activation is called {names}; `regard look --shapes` lists them")
     (best,), (worst,) = (subject.measure([None], measure) for subject in (clean, corrupt))
     if best == worst:
         raise UserError("the model gives both inputs the same result: there is nothing to restore")
@@ -319,16 +318,17 @@ def patch(
     return restored
 
 
-def residual_names(subject: Subject, activations: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the residual stream after each block."""
-    names = [name for name in activations if re.fullmatch(r"block\.\d+\.output", name)]
-    if not names:
+def residual_stream(subject: Subject) -> dict[str, Tensor]:
+    """Return the residual stream (T, D) after each block."""
+    activations = subject.activations("block.*.output")  # the pattern fits parts of blocks, too
+    stream = {name: x for name, x in activations.items() if re.fullmatch(BLOCK, name)}
+    if not stream:
         raise UserError(
             f"{type(subject.model).__name__} has no residual stream: each layer has a space of its "
             "own, which only the next layer reads. The logit lens and what heads write to the "
             "stream are defined for Transformers and other stacks of blocks"
         )
-    return names
+    return stream
 
 
 def logit_lens(subject: Subject) -> tuple[list[str], Tensor]:
@@ -338,11 +338,10 @@ def logit_lens(subject: Subject) -> tuple[list[str], Tensor]:
     What comes after the last block, be it a norm, a pooling or a head, reads the residual stream of
     each block in turn; the last row is the output of the model.
     """
-    stream = subject.activations("embedding", "block.*.output")
-    last = residual_names(subject, stream)[-1]
-    names = [name for name in stream if name == "embedding"] + residual_names(subject, stream)
-    changes = [Change(last, (), stream[name]) for name in names]
-    return names, torch.cat([x.cpu() for x in subject.outputs(changes)])
+    stream = residual_stream(subject)
+    values, last = subject.activations("embedding") | stream, list(stream)[-1]
+    changes = [Change(last, (), value) for value in values.values()]
+    return list(values), torch.cat([x.cpu() for x in subject.outputs(changes)])
 
 
 # Steering

@@ -31,6 +31,7 @@ class LanguageModel(Model):
     """Predicts the token after each position from that position and those before it."""
 
     task: ClassVar[str] = "next"
+    reads_end = False
     exactly_causal: bool = True  # gradients of the future are 0, not only up to rounding
 
     @property
