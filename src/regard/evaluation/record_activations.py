@@ -36,9 +36,13 @@ class RecordBatch:
     activations: dict[str, Tensor]  # (B, ...) each
 
 
-def in_records(shard: Shard, size: int) -> Shard:
-    """Return a shard of records; of running text, blocks of `size` tokens one after the other."""
-    return blocks(shard, max(1, shard.tokens // size), size) if shard.is_text else shard
+def in_records(shard: Shard, size: int, most: int) -> Shard:
+    """Return a shard of records; of running text, at most so many evenly spaced blocks of `size`
+    tokens.
+    """
+    if not shard.is_text:
+        return shard
+    return blocks(shard, max(1, min(most, shard.tokens // size)), size)
 
 
 def count_records(shard: Shard) -> int:
@@ -81,3 +85,11 @@ def read_records(
             outputs.float().cpu(),
             {name: x.float().cpu() for name, x in tap.activations.items()},
         )
+
+
+def strongest_positions(strength: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the largest strength (B, U) of each unit, given those (B, U, T) at all positions, and
+    its position (B, U); only positions that are `inside` (B, T) count. Where none is, it is -inf.
+    """
+    largest, positions = strength.masked_fill(~inside[:, None], -torch.inf).max(-1)
+    return largest, positions

@@ -33,6 +33,7 @@ from torch.nn import functional as F
 from regard.data.batching import Ints, LabelledExamples
 from regard.data.targets import OUTPUT_KINDS
 from regard.decoding.engine import device_of, evaluating
+from regard.evaluation.record_activations import strongest_positions
 from regard.layers.embeddings import N_COORDINATES, Inputs, PatchEmbedding, PointEmbedding
 from regard.layers.positions import LearnedGrid, Positions, RotaryGrid, SinusoidalGrid
 from regard.layers.series import SeriesEmbedding
@@ -541,7 +542,7 @@ def find_peaks(
         inside = (source.segments > 0) & ~torch.isin(source.ids, specials)  # (B, T)
         rows = inside.any(1)
         strength, inside, ids = strength[rows], inside[rows], source.ids[rows]
-        largest, position = strength.masked_fill(~inside[:, None], -1.0).max(-1)  # (B, U)
+        largest, position = strongest_positions(strength, inside)  # (B, U)
         at = position[..., None] + around  # (B, U, W)
         index = at.clamp(0, ids.size(1) - 1).flatten(1)
         window = torch.where(inside, ids, OUTSIDE).gather(1, index).view(at.shape)

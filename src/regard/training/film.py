@@ -142,7 +142,7 @@ class FilmWriter:
         self.path, self.model, self.tokenizer = run / FILM, model, corpus.tokenizer
         shard = corpus.valid or corpus.train
         size = min(BLOCK, int(model.config.max_len))
-        self.shard: Shard = in_records(shard, size)
+        self.shard: Shard = in_records(shard, size, RECORDS)
         count = count_records(self.shard)
         self.records = np.unique(np.linspace(0, count - 1, min(count, RECORDS)).astype(np.int64))
         if self.path.exists():
