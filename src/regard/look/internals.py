@@ -576,9 +576,10 @@ VIEW_MODULES = (
     "forecast_page",
     "retrieval_page",
     "series_page",
+    "head_views",
 )  # register theirs
-VIEWS: dict[type, View] = {}
-EVIDENCE: dict[type, View] = {}
+VIEWS: dict[type, list[View]] = {}
+EVIDENCE: dict[type, list[View]] = {}
 
 
 def register_view(*model_classes: type) -> Callable[[ViewT], ViewT]:
@@ -591,9 +592,12 @@ def register_evidence(*model_classes: type) -> Callable[[ViewT], ViewT]:
     return _register(EVIDENCE, model_classes)
 
 
-def _register(views: dict[type, View], model_classes: Sequence[type]) -> Callable[[ViewT], ViewT]:
+def _register(
+    views: dict[type, list[View]], model_classes: Sequence[type]
+) -> Callable[[ViewT], ViewT]:
     def register(view: ViewT) -> ViewT:
-        views.update(dict.fromkeys(model_classes, view))
+        for model_class in model_classes:
+            views.setdefault(model_class, []).append(view)
         return view
 
     return register
@@ -614,11 +618,11 @@ def load_views() -> None:
         import_module(f"regard.look.{name}")
 
 
-def _add_views(page: Page, subject: Any, views: Mapping[type, View]) -> None:
+def _add_views(page: Page, subject: Any, views: Mapping[type, Sequence[View]]) -> None:
     load_views()
     for model_class in type(subject.model).__mro__:
-        if model_class in views:
-            views[model_class](page, subject, subject.model)
+        for view in views.get(model_class, ()):
+            view(page, subject, subject.model)
 
 
 @register_view(Decoder)
