@@ -60,6 +60,7 @@ def test_without_a_causal_mask_later_occurrences_count_too():
     assert scores.offset == pytest.approx((2 + 1 + 1) / 3) and scores.bits == 0
     assert scores.previous == 1.0  # of the two tokens that have one before
     assert scores.same == pytest.approx(1 / 2)  # the first 5 attends to the second
+    assert np.isnan(scores.induction)
     (first,) = score_heads(weights[:, :, :1], torch.tensor([[5, 6, 5]]), causal=False)
     assert first.same == 1 and np.isnan(first.previous)  # of the first query alone
     (unknown,) = score_heads(weights, causal=False)

@@ -28,7 +28,7 @@ class HeadScores:
     first: float = NONE  # weight on the first token
     previous: float = NONE  # weight on the token before
     same: float = NONE  # weight on another occurrence of the token
-    induction: float = NONE  # weight on what followed that occurrence
+    induction: float = NONE  # weight on what followed that occurrence, of causal attention
 
     @property
     def role(self) -> str:
@@ -81,7 +81,8 @@ def score_heads(
     the first T of the S positions.
 
     `ids` (B, S) are the tokens, if the input has some; `segments` (B, S) number the records that
-    share a row, 0 being padding. With `causal`, only earlier occurrences of a token count.
+    share a row, 0 being padding. With `causal`, only earlier occurrences of a token count; without,
+    there is no induction.
     """
     b, h, t, s = weights.shape
     if segments is None:
@@ -110,7 +111,9 @@ def key_masks(ids: Tensor | None, segments: Tensor, t: int, *, causal: bool) -> 
     keys = {"first": pairs & starts[:, None] & (gaps != 0), "previous": pairs & (gaps == 1)}
     if ids is not None:
         same = pairs & (ids[:, :t, None] == ids[:, None]) & (gaps > 0 if causal else gaps != 0)
-        after = torch.zeros_like(same)
-        after[:, :, 1:] = same[:, :, :-1]  # what followed another occurrence
-        keys |= {"same": same, "induction": after & pairs}
+        keys["same"] = same
+        if causal:
+            after = torch.zeros_like(same)
+            after[:, :, 1:] = same[:, :, :-1]  # what followed an earlier occurrence
+            keys["induction"] = after & pairs
     return keys

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -62,9 +63,9 @@ def add_text_heads(page: Page, trace: ForwardTrace, model: Decoder) -> None:
         length = affordable_tokens(model, parts.heads)
         ids, targets = trace.ids[:length], trace.targets[:length]
         cut = f", its first {len(ids)} tokens," if len(ids) < len(trace.ids) else ""
-        effect = f"the text{cut} costs {{}} bits more", "bits more without it"
+        words = Words(f"the text{cut} costs", "bits", " bits more", " bits less", 1 / math.log(2))
         measure = text_log_probability(targets)
-        add_heads(page, Subject.of_ids(model, ids), measure, effect, causal=True)
+        add_heads(page, Subject.of_ids(model, ids), measure, words, causal=True)
     if parts.blocks and trace.targets:
         add_text_lens(page, trace, model)
 
@@ -80,12 +81,34 @@ def add_prediction_heads(
     parts, output = Parts.of(subject), context.explained[0]
     if parts.heads and subject.tokens <= 10 * affordable_tokens(model, parts.heads):
         name = visible(context.outputs[output])
-        effect = f"{name} falls by {{}}", f"{name}: how much it falls without it"
+        words = Words(f"{name} is", "", " lower", " higher")
         if context.predictor.targets.kind.categorical:
-            effect = f"the probability of {name} falls by {{}} bits", "bits lost without it"
-        add_heads(page, subject, output_score(model, output), effect, causal=False)
+            start = f"the log-probability of {name} is"
+            words = Words(start, "bits", " bits lower", " bits higher", 1 / math.log(2))
+        add_heads(page, subject, output_score(model, output), words, causal=False)
     if parts.blocks:
         add_class_lens(page, context, model, subject)
+
+
+@dataclass(frozen=True)
+class Words:
+    """How an effect is told: what changes, in which unit, which way, and a factor to the unit."""
+
+    start: str
+    unit: str
+    lost: str
+    gained: str
+    factor: float = 1.0
+
+    def tell(self, effect: float) -> str:
+        """Return the effect of a head as the end of a sentence."""
+        size = cell(float(f"{abs(effect):.3g}"))
+        return f"{self.start} {size}{self.lost if effect >= 0 else self.gained}"
+
+    @property
+    def column(self) -> str:
+        """The heading of effects."""
+        return f"{self.unit} lost without it".strip()
 
 
 class Parts(dict[str, Tensor]):
@@ -121,14 +144,10 @@ def name_layer(name: str) -> str:
 
 
 def add_heads(
-    page: Page, subject: Subject, measure: Measure, effect: tuple[str, str], *, causal: bool
+    page: Page, subject: Subject, measure: Measure, words: Words, *, causal: bool
 ) -> None:
-    """Add the section about the effects of all heads; `effect` is a sentence about the largest and
-    the unit.
-    """
-    sentence, unit = effect
-    bits = 1 / math.log(2) if "bits" in unit else 1.0
-    effects = {name: x * bits for name, x in head_effects(subject, measure).items()}
+    """Add the section about the effects of all heads."""
+    effects = {name: x * words.factor for name, x in head_effects(subject, measure).items()}
     scores = head_scores(subject, causal=causal)
     values = torch.cat(list(effects.values()))
     order = torch.argsort(values.abs(), descending=True, stable=True).tolist()
@@ -136,14 +155,15 @@ def add_heads(
     name, head = sites[order[0]]
     largest = float(values[order[0]])
     small = int((values.abs() < SMALL * abs(largest)).sum())
-    most = f"{name_layer(name)}, head {head + 1}" if len(values) > 1 else "The only head"
-    rest = f" {small} of {len(values)} change next to nothing." if small else ""
+    first = f"{name_layer(name).capitalize()}, head {head + 1}, matters most"
+    rest = f" {small} of {len(values)} heads make next to no difference." if small else ""
     page.section(
         "What each head does here",
-        f"{most[0].upper()}{most[1:]} matters most: without it, {sentence.format(cell(largest))}."
-        f"{rest} Each head is switched off alone; heads that do the same work replace each other.",
+        f"{first}: without it, {words.tell(largest)}.{rest} Each head is switched off alone; heads "
+        "that do the same work replace each other.",
     )
-    page.add(draw_effects(effects, unit), tabulate_heads(sites, values, scores, order, unit))
+    page.add(draw_effects(effects, words.column))
+    page.add(tabulate_heads([sites[i] for i in order], values[order], scores, words.column))
 
 
 def draw_effects(effects: Mapping[str, Tensor], unit: str) -> Heatmap:
@@ -160,23 +180,24 @@ def tabulate_heads(
     sites: Sequence[tuple[str, int]],
     values: Tensor,
     scores: Mapping[str, Sequence[HeadScores]],
-    order: Sequence[int],
     unit: str,
 ) -> Table:
     """List the heads with the largest effects, and where they attend."""
     rows: list[list[object]] = []
-    for i in order[:MOST_HEADS]:
-        name, head = sites[i]
-        row: list[object] = [f"{name_layer(name)}, head {head + 1}", float(values[i])]
-        known = scores.get(name, ())
-        numbers = [getattr(known[head], key) if known else math.nan for key in SCORES.values()]
-        row += [None if math.isnan(number) else round(number, 3) for number in numbers]
-        rows.append([*row, known[head].role if known else "reads the source"])
-    columns = ["head", unit, *SCORES, "does mostly"]
-    part = f"The {len(rows)} heads with the largest effects, and" if len(rows) < len(sites) else ""
-    title = f"{part} where heads attend: weights on average".strip()
-    align = ["left", *["right"] * (1 + len(SCORES)), "left"]
-    return Table(columns, rows, align, title=f"{title[0].upper()}{title[1:]}")
+    for (name, head), value in zip(sites[:MOST_HEADS], values.tolist(), strict=False):
+        known = scores[name][head] if name in scores else HeadScores(math.nan, math.nan)
+        numbers = [value, *(getattr(known, key) for key in SCORES.values())]
+        shown = [None if math.isnan(x) else float(f"{x:.3g}") for x in numbers]
+        rows.append([f"{name_layer(name)}, head {head + 1}", known.role, *shown])
+    columns = ["head", "does mostly", unit, *SCORES]
+    filled = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
+    part = f", the {len(rows)} with the largest effects" if len(rows) < len(sites) else ""
+    return Table(
+        [columns[i] for i in filled],
+        [[row[i] for i in filled] for row in rows],
+        ["left" if i < 2 else "right" for i in filled],
+        title=f"Where heads attend, and mean weights{part}",
+    )
 
 
 def add_text_lens(page: Page, trace: ForwardTrace, model: Decoder) -> None:
@@ -255,8 +276,8 @@ def describe_settling(
     settled = int(np.flatnonzero(best != best[-1])[-1]) + 1 if (best != best[-1]).any() else 0
     name = visible(context.outputs[int(best[-1])])
     if settled == 0:
-        return f"The embedding alone is enough: {name} is predicted from the start on."
-    return f"{name} is the prediction only {blocks[settled]}."
+        return f"{name} is the most probable class of the embedding alone, and stays it."
+    return f"{name} is the prediction from “{blocks[settled]}” on."
 
 
 def draw_outputs(
