@@ -13,7 +13,7 @@ from small_models import TOKENIZER, bigram, decoder, lstm, record
 from regard.layers.embeddings import Inputs
 from regard.layers.tap import Edit, Tap
 from regard.look import head_views
-from regard.look.head_views import HeadScores, Words, name_layer
+from regard.look.head_views import EffectWords, HeadScores, name_layer
 from regard.look.internals import ForwardTrace
 from regard.look.language_page import language_page
 from regard.look.page import Heatmap, Table
@@ -117,7 +117,7 @@ def test_values_are_listed_after_each_block(make_predictor):
 
 
 def test_effects_are_told_both_ways():
-    words = Words("the text costs", "bits", " bits more", " bits less")
+    words = EffectWords("the text costs", "bits", " bits more", " bits less")
     assert words.tell(1.2345) == "the text costs 1.23 bits more"
     assert words.tell(-0.05) == "the text costs 0.05 bits less"
     assert name_layer("block.0.cross") == "layer 1, source"

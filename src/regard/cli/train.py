@@ -61,7 +61,7 @@ Log = Annotated[
 ]
 Film = Annotated[
     bool,
-    typer.Option("--film", help="Record at each validation what 64 records look like, in a file."),
+    typer.Option("--film", help="Record what the model makes of 64 records at each validation."),
 ]
 Pretrain = Annotated[
     Path | None,

@@ -22,7 +22,7 @@ BATCH_LOGITS = 1 << 24  # 64 MB
 
 
 @dataclass(frozen=True, eq=False)
-class RecordBatch:
+class RecordActivations:
     """Records of a shard, by number, as a model has read them, and what it computed.
 
     `valid` (B, T) is False for padding, and at the end token of models that never read one. Long
@@ -59,7 +59,7 @@ def read_records(
     records: Ints | None = None,
     edits: Iterable[Edit] = (),
     batch_tokens: int = BATCH_TOKENS,
-) -> Iterator[RecordBatch]:
+) -> Iterator[RecordActivations]:
     """Yield the records of a shard, or some of them, grouped by length, with the activations that
     match the patterns, on the CPU.
     """
@@ -78,7 +78,7 @@ def read_records(
         if not model.reads_end:
             rows, last = torch.arange(len(valid)), valid.sum(1) - 1
             valid[rows, last] &= batch.ids[rows, last] != tokenizer.end
-        yield RecordBatch(
+        yield RecordActivations(
             batch.items,
             batch.ids,
             valid,

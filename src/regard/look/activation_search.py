@@ -27,7 +27,7 @@ from regard.data.shards import Shard
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.evaluation.eval_data import open_corpus
 from regard.evaluation.record_activations import (
-    RecordBatch,
+    RecordActivations,
     count_records,
     in_records,
     read_records,
@@ -48,7 +48,7 @@ BLOCK = 128  # tokens of running text that count as a record
 
 
 @dataclass(frozen=True)
-class Match:
+class Excitation:
     """A record that excites a unit, the position where it does most, and how much; `text` marks the
     token there.
     """
@@ -89,7 +89,7 @@ class ActivationIndex:
             return f"all {total:,} records of the {self.split} split"
         return f"{count:,} of {total:,} records of the {self.split} split, evenly spaced"
 
-    def search(self, unit: int, count: int = 10) -> list[Match]:
+    def search(self, unit: int, count: int = 10) -> list[Excitation]:
         """Return the records that excite a unit most, the strongest first."""
         if not 0 <= unit < self.units:
             raise UsageError(f"{self.name} has units 0 to {self.units - 1}, got {unit}")
@@ -97,13 +97,13 @@ class ActivationIndex:
         order = torch.argsort(values, descending=True, stable=True)[:count]
         return [self._match(int(i), unit) for i in order if values[i].isfinite()]
 
-    def _match(self, row: int, unit: int) -> Match:
+    def _match(self, row: int, unit: int) -> Excitation:
         record, position = int(self.records[row]), int(self.positions[row, unit])
         text = ""
         if self.tokenizer.reads_text:
             ids = self.shard.record(record * self.shard.views)
             text = mark_position(self.tokenizer, ids, position)
-        return Match(record, position, float(self.values[row, unit]), text)
+        return Excitation(record, position, float(self.values[row, unit]), text)
 
 
 def open_index(
@@ -206,9 +206,9 @@ def by_unit(activation: Tensor) -> Tensor:
     return activation.mT if activation.dim() == 3 else activation.norm(dim=-1)
 
 
-def content(batch: RecordBatch, tokenizer: Tokenizer) -> Tensor:
+def content(batch: RecordActivations, tokenizer: Tokenizer) -> Tensor:
     """Return which positions (B, T) hold tokens of a record rather than markers."""
     before, _ = tokenizer.markers
-    if batch.ids.dim() > 2:  # features: only `<S>` is a marker
-        return batch.valid & (torch.arange(batch.valid.size(1)) >= before)
-    return batch.valid & ~torch.isin(batch.ids, torch.tensor(sorted(tokenizer.names)))
+    if tokenizer.reads_text:
+        return batch.valid & ~torch.isin(batch.ids, torch.tensor(sorted(tokenizer.names)))
+    return batch.valid & (torch.arange(batch.valid.size(1)) >= before)  # of patches: `<S>` alone

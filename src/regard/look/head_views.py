@@ -23,7 +23,6 @@ from regard.look.internals import (
 )
 from regard.look.interventions import (
     BLOCK,
-    Measure,
     Subject,
     head_effects,
     head_scores,
@@ -63,9 +62,12 @@ def add_text_heads(page: Page, trace: ForwardTrace, model: Decoder) -> None:
         length = affordable_tokens(model, parts.heads)
         ids, targets = trace.ids[:length], trace.targets[:length]
         cut = f", its first {len(ids)} tokens," if len(ids) < len(trace.ids) else ""
-        words = Words(f"the text{cut} costs", "bits", " bits more", " bits less", 1 / math.log(2))
-        measure = text_log_probability(targets)
-        add_heads(page, Subject.of_ids(model, ids), measure, words, causal=True)
+        words = EffectWords(
+            f"the text{cut} costs", "bits", " bits more", " bits less", 1 / math.log(2)
+        )
+        subject = Subject.of_ids(model, ids)
+        effects = head_effects(subject, text_log_probability(targets))
+        add_heads(page, effects, head_scores(subject, causal=True), words)
     if parts.blocks and trace.targets:
         add_text_lens(page, trace, model)
 
@@ -81,17 +83,18 @@ def add_prediction_heads(
     parts, output = Parts.of(subject), context.explained[0]
     if parts.heads and subject.tokens <= 10 * affordable_tokens(model, parts.heads):
         name = visible(context.outputs[output])
-        words = Words(f"{name} is", "", " lower", " higher")
+        words = EffectWords(f"{name} is", "", " lower", " higher")
         if context.predictor.targets.kind.categorical:
             start = f"the log-probability of {name} is"
-            words = Words(start, "bits", " bits lower", " bits higher", 1 / math.log(2))
-        add_heads(page, subject, output_score(model, output), words, causal=False)
+            words = EffectWords(start, "bits", " bits lower", " bits higher", 1 / math.log(2))
+        scores = head_scores(subject, causal=False, words=context.tokenizer.reads_text)
+        add_heads(page, head_effects(subject, output_score(model, output)), scores, words)
     if parts.blocks:
         add_class_lens(page, context, model, subject)
 
 
 @dataclass(frozen=True)
-class Words:
+class EffectWords:
     """How an effect is told: what changes, in which unit, which way, and a factor to the unit."""
 
     start: str
@@ -144,11 +147,13 @@ def name_layer(name: str) -> str:
 
 
 def add_heads(
-    page: Page, subject: Subject, measure: Measure, words: Words, *, causal: bool
+    page: Page,
+    effects: Mapping[str, Tensor],
+    scores: Mapping[str, Sequence[HeadScores]],
+    words: EffectWords,
 ) -> None:
-    """Add the section about the effects of all heads."""
-    effects = {name: x * words.factor for name, x in head_effects(subject, measure).items()}
-    scores = head_scores(subject, causal=causal)
+    """Add the section about the effects of all heads, and where they attend."""
+    effects = {name: x * words.factor for name, x in effects.items()}
     values = torch.cat(list(effects.values()))
     order = torch.argsort(values.abs(), descending=True, stable=True).tolist()
     sites = [(name, head) for name, x in effects.items() for head in range(len(x))]

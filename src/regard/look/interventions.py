@@ -181,12 +181,15 @@ def head_effects(subject: Subject, measure: Measure) -> dict[str, Tensor]:
     return {name.removesuffix(".heads"): next(losses) for name in heads}
 
 
-def head_scores(subject: Subject, *, causal: bool) -> dict[str, list[HeadScores]]:
-    """Return where each head attends in this input, by attention layer."""
-    ids = subject.source.ids.cpu()
-    tokens = ids if ids.dim() == 2 else None  # features are no tokens
+def head_scores(
+    subject: Subject, *, causal: bool, words: bool = True
+) -> dict[str, list[HeadScores]]:
+    """Return where each head attends in this input, by attention layer; without `words`, whose ids
+    can be equal, the input is patches, points or steps.
+    """
+    ids = subject.source.ids.cpu() if words else None
     return {
-        name.removesuffix(".weights"): score_heads(weights[None].cpu(), tokens, causal=causal)
+        name.removesuffix(".weights"): score_heads(weights[None].cpu(), ids, causal=causal)
         for name, weights in subject.activations("*attention.weights").items()
     }
 

@@ -31,13 +31,14 @@ from regard.errors import UserError
 from regard.evaluation.head_scores import score_heads
 from regard.evaluation.record_activations import (
     BATCH_TOKENS,
-    RecordBatch,
+    RecordActivations,
     count_records,
     in_records,
     read_records,
 )
 from regard.run import Run
 from regard.storage import read_tensors, write_tensors
+from regard.tokenizers import Tokenizer
 
 FILM = "film.safetensors"  # in a run folder
 RECORDS, TOP = 64, 20  # records, and outputs of each position
@@ -162,7 +163,7 @@ class FilmWriter:
 
     def frame(self, step: int, before: Tensor | None) -> Film:
         """Return the film of one frame; `before` (1, R, 2) are the points of the frame before."""
-        parts = [FramePart.of(batch) for batch in self.read(self.records)]
+        parts = [FramePart.of(batch, self.tokenizer) for batch in self.read(self.records)]
         order = np.argsort(np.concatenate([part.records for part in parts]))
         outputs = join_rows([part.outputs for part in parts], 0)[order]  # (R, P, V)
         normalizers = outputs.logsumexp(-1, keepdim=True)
@@ -185,7 +186,7 @@ class FilmWriter:
 
     def read(
         self, records: Ints, *patterns: str, batch_tokens: int = BATCH_TOKENS
-    ) -> Iterator[RecordBatch]:
+    ) -> Iterator[RecordActivations]:
         """Yield records as the model reads them now."""
         shard, tokenizer = self.shard, self.tokenizer
         options: dict[str, Any] = {"records": records, "batch_tokens": batch_tokens}
@@ -223,12 +224,12 @@ class FramePart:
     vectors: Tensor
 
     @classmethod
-    def of(cls, batch: RecordBatch) -> Self:
+    def of(cls, batch: RecordActivations, tokenizer: Tokenizer) -> Self:
         """Return the part of a frame that a batch gives."""
         outputs, valid = batch.outputs, batch.valid[:, :POSITIONS]
         positional = outputs.dim() > 2
         outputs = outputs[:, :POSITIONS] * valid[..., None] if positional else outputs[:, None]
-        tokens = batch.ids[:, :POSITIONS] if batch.ids.dim() == 2 else valid[:, :0]
+        tokens = batch.ids[:, :POSITIONS] if tokenizer.reads_text else valid[:, :0]
         ids = tokens.to(torch.int32).masked_fill(~valid[:, : tokens.size(1)], -1)
         *_, hidden = batch.activations.values()
         inside = batch.valid[..., None]
