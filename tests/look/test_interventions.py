@@ -300,3 +300,11 @@ def test_scores_of_heads_are_those_of_the_input(copier):
     assert scores["block.1.attention"][0].same == pytest.approx(
         float((w[3, 0] + w[4, 1]) / 2), abs=1e-6
     )
+
+
+def test_heads_over_patches_have_an_entropy_alone(copier):
+    subject = Subject.of_ids(copier, [1, 2, 3])
+    (one, _), _ = head_scores(subject, causal=False, words=False).values()
+    scored = head_scores(subject, causal=True)["block.0.attention"][0]
+    assert one.bits == pytest.approx(scored.bits, abs=1e-5)
+    assert np.isnan([one.offset, one.previous, one.same]).all()

@@ -193,7 +193,8 @@ def tabulate_heads(
         known = scores[name][head] if name in scores else HeadScores(math.nan, math.nan)
         numbers = [value, *(getattr(known, key) for key in SCORES.values())]
         shown = [None if math.isnan(x) else float(f"{x:.3g}") for x in numbers]
-        rows.append([f"{name_layer(name)}, head {head + 1}", known.role, *shown])
+        role = None if math.isnan(known.previous) else known.role
+        rows.append([f"{name_layer(name)}, head {head + 1}", role, *shown])
     columns = ["head", "does mostly", unit, *SCORES]
     filled = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
     part = f", the {len(rows)} with the largest effects" if len(rows) < len(sites) else ""
@@ -281,8 +282,8 @@ def describe_settling(
     settled = int(np.flatnonzero(best != best[-1])[-1]) + 1 if (best != best[-1]).any() else 0
     name = visible(context.outputs[int(best[-1])])
     if settled == 0:
-        return f"{name} is the most probable class of the embedding alone, and stays it."
-    return f"{name} is the prediction from “{blocks[settled]}” on."
+        return f"The prediction is {name} already for the embedding alone."
+    return f"{blocks[settled].capitalize()} the prediction is {name}, and stays so."
 
 
 def draw_outputs(

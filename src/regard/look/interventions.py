@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UserError
 from regard.evaluation.eval_data import shard_of
-from regard.evaluation.head_scores import HeadScores, score_heads
+from regard.evaluation.head_scores import NONE, HeadScores, entropy_bits, score_heads
 from regard.evaluation.record_activations import read_records
 from regard.layers.embeddings import Inputs
 from regard.layers.tap import Edit, Tap, Value
@@ -184,14 +184,19 @@ def head_effects(subject: Subject, measure: Measure) -> dict[str, Tensor]:
 def head_scores(
     subject: Subject, *, causal: bool, words: bool = True
 ) -> dict[str, list[HeadScores]]:
-    """Return where each head attends in this input, by attention layer; without `words`, whose ids
-    can be equal, the input is patches, points or steps.
+    """Return where each head attends in this input, by attention layer; only entropies without
+    `words`, whose order has a meaning and which can be equal.
     """
-    ids = subject.source.ids.cpu() if words else None
-    return {
-        name.removesuffix(".weights"): score_heads(weights[None].cpu(), ids, causal=causal)
-        for name, weights in subject.activations("*attention.weights").items()
-    }
+    ids = subject.source.ids.cpu()
+    scores = {}
+    for name, weights in subject.activations("*attention.weights").items():
+        layer = name.removesuffix(".weights")
+        if words:
+            scores[layer] = score_heads(weights[None].cpu(), ids, causal=causal)
+        else:
+            bits = entropy_bits(weights).mean(-1).tolist()
+            scores[layer] = [HeadScores(entropy, NONE) for entropy in bits]
+    return scores
 
 
 def repeated_sequences(
