@@ -31,6 +31,7 @@ class LanguageModel(Model):
     """Predicts the token after each position from that position and those before it."""
 
     task: ClassVar[str] = "next"
+    reads_end = False
     exactly_causal: bool = True  # gradients of the future are 0, not only up to rounding
 
     @property
@@ -51,6 +52,9 @@ class LanguageModel(Model):
         `segments` (B, T) numbers the records that share a row, 0 being padding; records do not
         affect each other.
         """
+
+    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        return self.logits(source.ids, tap=tap)  # causal: padding at the end changes nothing
 
     def score(
         self,
