@@ -520,8 +520,8 @@ def _check_readable(batches: Iterable[list[Item]], name: str) -> Iterator[list[I
         for item in items:
             if item.note:
                 damaged += 1
-                place = name if str(item.id) == name else f"{name}, record {item.id}"
-                first = first or f"{place}: {item.note}"
+                source = name if str(item.id) == name else f"{name}, record {item.id}"
+                first = first or f"{source}: {item.note}"
     if total == damaged == 1:
         raise UserError(first)
     if total and damaged == total:
