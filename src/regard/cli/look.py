@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +48,12 @@ Beams = Annotated[
     int,
     typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
 ]
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live", help="One page with the model inside: it runs on what you type or draw."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -62,6 +68,7 @@ def command(
     shapes: Shapes = False,
     prior: Prior = False,
     beams: Beams = 0,
+    live: Live = False,
     device: Device = "cpu",
     json: Json = False,
 ) -> None:
@@ -91,6 +98,8 @@ def command(
 
     The posterior of P(u | q) as the data of a run arrive: regard look runs/names qu --prior
 
+    A page in which the model runs, without a network: regard look runs/names maria --live
+
     Every tensor with its shape, of any model: regard look runs/names maria --shapes
     """
     from regard.cli.options import announced, log
@@ -103,6 +112,9 @@ def command(
         run = announced(run)
     if shapes:
         print_shapes(run, text, target, json)
+        return
+    if live:
+        print_files(write(live_page(run, text, (png, svg, pdf)), {"html": out}), json)
         return
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
     page = prior_page(run, text) if prior else strip_page(run, request) or task_page(run, request)
@@ -141,6 +153,18 @@ def task_page(run: Path, request: LookRequest) -> Page:
     page: Page = TASKS[opened.description.task]().page(opened, request)
     page.warn(*run_warnings(opened))
     return page
+
+
+def live_page(run: Path, text: str, folders: Sequence[Path | None]) -> Page:
+    """Return the page in which a model runs, which has no figures to save."""
+    from regard.errors import UsageError
+    from regard.live import page
+
+    if any(folders):
+        raise UsageError(
+            "--live writes one page, drawn by the model in it: leave out --png, --svg, --pdf"
+        )
+    return page.live_page(run, text)
 
 
 def prior_page(run: Path, text: str) -> Page:
