@@ -15,8 +15,10 @@ from regard.look.page.document import asset
 
 LOOK = "regard.look.page"
 SHARED = [(LOOK, "arrays.js"), (LOOK, "distribution.js")]
-BASE = ["weights", "tensors", "session", "sampling"]
-PRELUDE = "const renderers = {};\nconst readers = {};\n"
+BASE = ["weights", "tensors", "session", "sampling", "characters"]
+PRELUDE = (
+    "const renderers = {}; const clamp = (x, low, high) => Math.min(high, Math.max(low, x));\n"
+)
 RUN = """
 const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const number = (x) => (Number.isFinite(x) ? x : String(x));
