@@ -91,7 +91,7 @@ def live_page(run: str | Path | Run, text: str = "") -> Page:
     check_parameters(pipeline)
     screen = live_part(pipeline, text)
     reader = live_part(pipeline.source_tokenizer, pipeline)
-    stored = store(pipeline, validation(opened))
+    stored = store(pipeline, validation(opened.path))
     page = Page(f"{opened.name}, live", "the model runs in this page, on whatever you type or draw")
     page.warn(*run_warnings(opened))
     page.add(LiveModel(stored.part, stored.tensors, reader, screen))
@@ -114,10 +114,10 @@ def too_large(pipeline: Pipeline, size: str) -> UserError:
     )
 
 
-def validation(run: Run) -> Shard | None:
+def validation(run: Path) -> Shard | None:
     """Return the validation split of a run, at most MEASURED_TOKENS of it; None if it has none."""
     try:
-        shard = open_corpus(run.path).valid
+        shard = open_corpus(run).valid
     except UserError:
         return None
     return None if shard is None else truncate_shard(shard, MEASURED_TOKENS)

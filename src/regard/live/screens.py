@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from regard.data.inputs import quiet
 from regard.errors import UserError
 from regard.live.parts import LivePart, assets
+from regard.look.internals import read_given
 from regard.pipelines.generator import Generator
 from regard.pipelines.predictor import Predictor
 
-SHOWN = 24  # tokens of running text that a page starts with
+SHOWN = 24  # tokens of running text that a page starts with,
+SHOWN_CHARACTERS = 200  # or characters, of a file
 
 
 def writing_part(pipeline: Generator, text: str) -> LivePart:
@@ -21,7 +24,7 @@ def writing_part(pipeline: Generator, text: str) -> LivePart:
     if pipeline.forbidden is not None:
         note = "This run forbids some transitions; the page shows the model without that rule."
     config = {
-        "start": text or example(pipeline),
+        "start": given(text, running=pipeline.text) or example(pipeline),
         "begin": pipeline.beginning,
         "end": tokenizer.end,
         "banned": [i for i in tokenizer.never_produced(model.vocab_size) if i < model.vocab_size],
@@ -29,6 +32,11 @@ def writing_part(pipeline: Generator, text: str) -> LivePart:
         "note": note,
     }
     return LivePart("writing", config, assets("writing"))
+
+
+def given(text: str, *, running: bool = False) -> str:
+    """Return the text, or the beginning of the file that it names."""
+    return read_given(text, running=running, most=SHOWN_CHARACTERS, log=quiet)
 
 
 def example(pipeline: Generator) -> str:
@@ -77,6 +85,7 @@ def started(pipeline: Predictor, text: str) -> Any:
     """
     tokenizer = pipeline.tokenizer
     if text:
+        text = given(text) if tokenizer.reads_text else text
         (item,) = pipeline.modality.open_all([text], tokenizer)
     else:
         try:

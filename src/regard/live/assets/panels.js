@@ -14,7 +14,7 @@ function show(box, kind, data) {
 
 // A box where a text is typed: what is in it, and how to put something there.
 function textBox({ name, start, rows = 2, changed }) {
-  const box = el("textarea", { rows, spellcheck: "false", autocomplete: "off", autocapitalize: "off", input: () => changed() });
+  const box = el("textarea", { rows, "aria-label": name, spellcheck: "false", autocomplete: "off", autocapitalize: "off", input: () => changed() });
   box.value = start ?? "";
   return { element: el("label", { class: "field" }, el("span", {}, name), box), value: () => box.value };
 }
@@ -77,7 +77,7 @@ function patchPanel(model, makeBox, encode, changed) {
   const choices = patchable(model);
   const second = makeBox({ name: "second input", start: "", rows: 1, changed });
   const options = choices.map((choice, i) => el("option", { value: i }, choice.label));
-  const [what, where] = [el("select", { change: changed }, ...options), el("select", { change: changed })];
+  const [what, where] = [["activation", options], ["position", []]].map(([name, inner]) => el("select", { "aria-label": name, change: changed }, ...inner));
   const on = el("input", { type: "checkbox", change: changed });
   const session = makeSession(model);
   const everywhere = () => el("option", { value: "all" }, "all positions");
