@@ -7,19 +7,22 @@ import hashlib
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
-from live_scripts import run_script
+from live_scripts import packed, read_texts, run_script
 from typer.testing import CliRunner
 
 from regard import api, cli
 from regard.errors import UsageError, UserError
+from regard.live import LivePart, live_part, register_live
 from regard.live import page as live
 from regard.live.page import live_page
 from regard.models.decoder import Decoder, modern
 from regard.models.mlp import MLP
 from regard.models.ngrams import Bigram, CountConfig
 from regard.planning import plan_recipe
+from regard.registry import LIVE
 from regard.run import weights as weights_of
 from regard.run import write_config
 from regard.storage import write_tensors
@@ -128,7 +131,7 @@ def test_what_rounding_costs_is_measured_on_the_validation_split_and_told(counte
     metrics = api.load(counted_run)
     shard = live.validation(counted_run)
     bits = metrics.measure(shard).metrics()["bits_per_symbol"].value
-    assert "What rounding the weights cost" in page and f"{bits:.4g}" in page
+    assert "What rounding the weights cost" in page and f"{bits:.4f}" in page
     stored = live.store(metrics, shard)
     (cost,) = stored.costs
     assert cost.before == pytest.approx(bits) and abs(cost.difference) < 1e-4
@@ -170,10 +173,23 @@ def test_families_without_a_script_are_refused_in_one_line(tmp_path):
         live_page(run, "abc")
 
 
-def test_a_family_of_another_package_brings_a_part_of_its_own(monkeypatch):
-    from regard.live import LivePart, live_part, register_live
-    from regard.registry import LIVE
+OWN = """programs.own = (config, tensors) => ({
+  causal: true, vocab: config.size, longest: Infinity, heads: [], hidden: [],
+  run(trace, ids, from) {
+    const logits = trace.rows("logits", config.size, ids.length);
+    const row = tensors("p").data.map(Math.log);
+    for (let t = from; t < ids.length; t++) logits.set(row, t * config.size);
+  },
+});
+"""
 
+
+def test_a_family_of_another_package_brings_a_script_of_its_own(monkeypatch, tmp_path):
+    assets = tmp_path / "own_package" / "assets"
+    assets.mkdir(parents=True)
+    (assets / "own.js").write_text(OWN)
+    (assets.parent / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(LIVE, "_targets", dict(LIVE._targets))
 
     class Own(Bigram):
@@ -184,6 +200,11 @@ def test_a_family_of_another_package_brings_a_part_of_its_own(monkeypatch):
 
     @register_live(Own)
     def own_part(model):
-        return LivePart("own", {"size": model.vocab_size}, (("own_package", "own.js"),))
+        size = model.vocab_size
+        p = torch.full((size,), 1 / size)
+        return LivePart("own", {"size": size}, (("own_package", "own.js"),), arrays={"p": p})
 
-    assert live_part(model).program == "own"
+    _, part, given = packed(model)
+    (got,) = read_texts(part, given, [{"ids": [1, 2]}])
+    size = model.vocab_size
+    assert got["logits"][1] == pytest.approx([-np.log(size)] * size)

@@ -70,6 +70,11 @@ class QuantizationCost:
     def difference(self) -> float:
         return self.after - self.before
 
+    @property
+    def values(self) -> tuple[float, float, float]:
+        """Before, after, and the difference."""
+        return self.before, self.after, self.difference
+
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
@@ -170,11 +175,17 @@ def add_facts(page: Page, pipeline: Pipeline, stored: StoredModel) -> None:
         Facts([*pipeline.facts.items(), ("weights in the page", f"{size_of(stored):,} bytes")])
     )
     if stored.costs:
-        rows = [[c.title, c.before, c.after, c.difference] for c in stored.costs]
+        rows = [[c.title, *map(four_digits, c.values)] for c in stored.costs]
         columns = ["on the validation split", "as trained", "in this page", "difference"]
-        page.add(Table(columns, rows, title="What rounding the weights cost"))
+        sides = ["left", "right", "right", "right"]
+        page.add(Table(columns, rows, sides, title="What rounding the weights cost"))
     else:
         page.add(Text("What rounding cost was not measured: the run holds no validation data."))
+
+
+def four_digits(value: float) -> str:
+    """Return a metric with four decimals; −0.0000 is 0.0000."""
+    return f"{value if abs(value) >= 5e-5 else abs(value):.4f}".replace("-", "−")
 
 
 def what_was_rounded(stored: StoredModel) -> str:
