@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -114,7 +114,9 @@ def command(
         print_shapes(run, text, target, json)
         return
     if live:
-        print_files(write(live_page(run, text, (png, svg, pdf)), {"html": out}), json)
+        others = {"--png": png, "--svg": svg, "--pdf": pdf, "--target": target, "--beams": beams}
+        page = live_page(run, text, others | {"--prior": prior})
+        print_files(write(page, {"html": out}), json)
         return
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
     page = prior_page(run, text) if prior else strip_page(run, request) or task_page(run, request)
@@ -155,15 +157,13 @@ def task_page(run: Path, request: LookRequest) -> Page:
     return page
 
 
-def live_page(run: Path, text: str, folders: Sequence[Path | None]) -> Page:
-    """Return the page in which a model runs, which has no figures to save."""
+def live_page(run: Path, text: str, others: Mapping[str, object]) -> Page:
+    """Return the page in which a model runs; `others` are options that have no effect on it."""
     from regard.errors import UsageError
     from regard.live import page
 
-    if any(folders):
-        raise UsageError(
-            "--live writes one page, drawn by the model in it: leave out --png, --svg, --pdf"
-        )
+    if given := [name for name, value in others.items() if value]:
+        raise UsageError(f"--live writes one page, drawn by the model in it: leave out {given[0]}")
     return page.live_page(run, text)
 
 

@@ -19,6 +19,12 @@ function textBox({ name, start, rows = 2, changed }) {
   return { element: el("label", { class: "field" }, el("span", {}, name), box), value: () => box.value };
 }
 
+function entropyOf(weights) {
+  let bits = 0;
+  for (let i = 0; i < weights.length; i++) if (weights[i] > 0) bits -= weights[i] * Math.log2(weights[i]);
+  return bits;
+}
+
 // Attention weights of all heads, as the component for them takes them.
 function attentionData(session, tokens, view, changed) {
   const { heads } = session.model;
@@ -31,11 +37,10 @@ function attentionData(session, tokens, view, changed) {
       return c < seen ? rows[l][r][h * seen + c] : 0;
     },
   })));
-  const entropies = matrices.map(({ get }) => {
-    let bits = 0;
-    for (let r = 0; r < keys; r++) for (let c = 0; c < keys; c++) if (get(r, c) > 0) bits -= get(r, c) * Math.log2(get(r, c));
-    return bits / keys;
-  });
+  const entropies = heads.flatMap(({ count }, l) => Array.from({ length: count }, (_, h) => {
+    const bits = (row) => entropyOf(row.subarray((h * row.length) / count, ((h + 1) * row.length) / count));
+    return rows[l].reduce((sum, row) => sum + bits(row), 0) / keys;
+  }));
   const shape = [heads.length, heads[0].count, keys, keys];
   return { title: "", tokens, sources: tokens, layers: heads.map(({ label }) => label), weights: { shape, matrices }, entropies, ...view, changed };
 }
