@@ -144,9 +144,11 @@ def test_samples_follow_the_sliders(browser_page, writer):
     assert len(set(texts)) == 1 and texts[0].removesuffix("…") == tokenizer.decode(ids[1:])
     page.locator("input[data-name='top-K']").press("End")
     page.get_by_role("button", name="Draw 10 samples").click()
-    page.wait_for_function(
-        "new Set([...document.querySelectorAll('.sequences bdi')].map(e => e.textContent)).size > 5"
-    )
+    for _ in range(100):  # samples come one by one
+        if len(set(page.locator(".sequences bdi").all_text_contents())) > 5:
+            break
+        page.wait_for_timeout(50)
+    assert len(set(page.locator(".sequences bdi").all_text_contents())) > 5
     assert not browser_page.errors
 
 
