@@ -137,6 +137,13 @@ def test_what_rounding_costs_is_measured_on_the_validation_split_and_told(counte
     assert cost.before == pytest.approx(bits) and abs(cost.difference) < 1e-4
 
 
+def test_an_infinite_loss_stays_infinite_at_no_cost():
+    """A bigram may hold a symbol of the validation split impossible."""
+    cost = live.QuantizationCost("bits per symbol", float("inf"), float("inf"))
+    assert list(map(live.four_digits, cost.values)) == ["∞", "∞", "0.0000"]
+    assert live.four_digits(-1e-5) == "0.0000" and live.four_digits(-0.5) == "−0.5000"
+
+
 def test_a_run_without_data_says_that_the_cost_was_not_measured(small_run):
     assert "was not measured" in live_page(small_run, "abc").render()
 

@@ -5,6 +5,7 @@ everything becomes one component of a page.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from regard.evaluation.language_modeling import truncate_shard
 from regard.live.parts import LivePart, assets, live_part
 from regard.live.quantize import pack_part
 from regard.look.page import Component, Facts, Page, Table, Text
-from regard.look.page.document import Asset, escape
+from regard.look.page.document import Asset, cell, escape
 from regard.look.run_warnings import run_warnings
 from regard.pipelines import Pipeline, load
 from regard.pipelines.generator import REQUEST
@@ -68,7 +69,9 @@ class QuantizationCost:
 
     @property
     def difference(self) -> float:
-        return self.after - self.before
+        return (
+            0.0 if self.before == self.after else self.after - self.before
+        )  # both may be infinite
 
     @property
     def values(self) -> tuple[float, float, float]:
@@ -185,6 +188,8 @@ def add_facts(page: Page, pipeline: Pipeline, stored: StoredModel) -> None:
 
 def four_digits(value: float) -> str:
     """Return a metric with four decimals; −0.0000 is 0.0000."""
+    if not math.isfinite(value):
+        return cell(value)
     return f"{value if abs(value) >= 5e-5 else abs(value):.4f}".replace("-", "−")
 
 
