@@ -48,6 +48,12 @@ Beams = Annotated[
     int,
     typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
 ]
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live", help="One page with the model inside: it runs on what you type or draw."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -62,6 +68,7 @@ def command(
     shapes: Shapes = False,
     prior: Prior = False,
     beams: Beams = 0,
+    live: Live = False,
     device: Device = "cpu",
     json: Json = False,
 ) -> None:
@@ -91,6 +98,8 @@ def command(
 
     The posterior of P(u | q) as the data of a run arrive: regard look runs/names qu --prior
 
+    A page in which the model runs, without a network: regard look runs/names maria --live
+
     Every tensor with its shape, of any model: regard look runs/names maria --shapes
     """
     from regard.cli.options import announced, log
@@ -103,6 +112,11 @@ def command(
         run = announced(run)
     if shapes:
         print_shapes(run, text, target, json)
+        return
+    if live:
+        others = {"--png": png, "--svg": svg, "--pdf": pdf, "--target": target, "--beams": beams}
+        page = live_page(run, text, others | {"--prior": prior})
+        print_files(write(page, {"html": out}), json)
         return
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
     page = prior_page(run, text) if prior else strip_page(run, request) or task_page(run, request)
@@ -141,6 +155,16 @@ def task_page(run: Path, request: LookRequest) -> Page:
     page: Page = TASKS[opened.description.task]().page(opened, request)
     page.warn(*run_warnings(opened))
     return page
+
+
+def live_page(run: Path, text: str, others: Mapping[str, object]) -> Page:
+    """Return the page in which a model runs; `others` are options that have no effect on it."""
+    from regard.errors import UsageError
+    from regard.live import page
+
+    if given := [name for name, value in others.items() if value]:
+        raise UsageError(f"--live writes one page, drawn by the model in it: leave out {given[0]}")
+    return page.live_page(run, text)
 
 
 def prior_page(run: Path, text: str) -> Page:
