@@ -547,6 +547,22 @@ class Page:
             )
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the page as JSON-able values: its sections with the components of each row."""
+        sections = [
+            {
+                "title": section.title,
+                "note": section.note,
+                "folded": section.folded,
+                "rows": [
+                    [{"kind": one.kind, "data": one.data()} for one in row] for row in section.rows
+                ],
+            }
+            for section in self._sections
+        ]
+        facts = {"title": self.title, "subtitle": self.subtitle, "warnings": list(self.warnings)}
+        return facts | {"sections": sections}
+
     def write(self, path: str | Path) -> Path:
         """Write the page atomically: a reader sees the old file or the new one, never a part."""
         path = Path(path)
