@@ -44,6 +44,14 @@ Prior = Annotated[
         "is the pair ab.",
     ),
 ]
+Steps = Annotated[
+    bool,
+    typer.Option("--steps", help="Step through the model: every stage of one token with numbers."),
+]
+Position = Annotated[
+    int,
+    typer.Option(min=0, help="With --steps: the token to follow, from 1; 0: the last one."),
+]
 Beams = Annotated[
     int,
     typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
@@ -61,6 +69,8 @@ def command(
     pdf: Pdf = None,
     shapes: Shapes = False,
     prior: Prior = False,
+    steps: Steps = False,
+    position: Position = 0,
     beams: Beams = 0,
     device: Device = "cpu",
     json: Json = False,
@@ -92,6 +102,8 @@ def command(
     The posterior of P(u | q) as the data of a run arrive: regard look runs/names qu --prior
 
     Every tensor with its shape, of any model: regard look runs/names maria --shapes
+
+    Every number of one token, stage by stage: regard look runs/names maria --steps --position 3
     """
     from regard.cli.options import announced, log
     from regard.look.figures import check_folder
@@ -104,10 +116,32 @@ def command(
     if shapes:
         print_shapes(run, text, target, json)
         return
-    request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
-    page = prior_page(run, text) if prior else strip_page(run, request) or task_page(run, request)
+    if steps:
+        page = step_page(run, text, target, position, device)
+    else:
+        request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
+        page = prior_page(run, text) if prior else page_of(run, request)
     written = write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
     print_files(written, json)
+
+
+def page_of(run: Path, request: LookRequest) -> Page:
+    """Return the page of a comparison or of a run."""
+    return strip_page(run, request) or task_page(run, request)
+
+
+def step_page(run: Path, text: str, target: str, position: int, device: str) -> Page:
+    """Return the page that steps through a model, with warnings if it should not be trusted."""
+    from regard.cli.options import log
+    from regard.look.run_warnings import run_warnings
+    from regard.look.steps.page import steps_page
+    from regard.pipelines import load
+    from regard.run import Run
+
+    page = steps_page(load(run, device=device), text, target, position)
+    page.warn(*run_warnings(Run.open(run)))
+    log(page.title)
+    return page
 
 
 def has_strip(run: Path) -> bool:
