@@ -111,36 +111,33 @@ def command(
 
     for folder in filter(None, (png, svg, pdf)):
         check_folder(folder)
-    if not has_strip(run):
-        run = announced(run)
+    run = run if has_strip(run) else announced(run)
     if shapes:
-        print_shapes(run, text, target, json)
-        return
-    if steps:
-        page = step_page(run, text, target, position, device)
-    else:
-        request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
-        page = prior_page(run, text) if prior else page_of(run, request)
+        return print_shapes(run, text, target, json)
+    request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
+    page = step_page(run, request, position) if steps else page_of(run, request, prior)
     written = write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
     print_files(written, json)
 
 
-def page_of(run: Path, request: LookRequest) -> Page:
-    """Return the page of a comparison or of a run."""
+def page_of(run: Path, request: LookRequest, prior: bool) -> Page:
+    """Return the page of a comparison or of a run, or the one about a transition of its data."""
+    if prior:
+        return prior_page(run, request.text)
     return strip_page(run, request) or task_page(run, request)
 
 
-def step_page(run: Path, text: str, target: str, position: int, device: str) -> Page:
+def step_page(run: Path, request: LookRequest, position: int) -> Page:
     """Return the page that steps through a model, with warnings if it should not be trusted."""
-    from regard.cli.options import log
     from regard.look.run_warnings import run_warnings
     from regard.look.steps.page import steps_page
     from regard.pipelines import load
     from regard.run import Run
 
-    page = steps_page(load(run, device=device), text, target, position)
+    pipeline = load(run, device=request.device)
+    page = steps_page(pipeline, request.text, request.target, position)
     page.warn(*run_warnings(Run.open(run)))
-    log(page.title)
+    request.log(page.title)
     return page
 
 

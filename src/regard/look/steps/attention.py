@@ -34,7 +34,7 @@ from regard.look.steps.operations import (
     Columns,
     Dot,
     Join,
-    Mask,
+    MaskOut,
     Mix,
     Multiply,
     Operation,
@@ -179,7 +179,7 @@ def weigh(
     if measured is not None and (queries.causal or not np.isfinite(measured).all()):
         allowed = t.given("mask", np.isfinite(measured) * 1.0, columns=queries.names)
         formula = "sⱼ where the mask is 1, −∞ where it is 0"
-        steps.append(keyed("Masked scores", Mask(), keys, formula, allowed, lecture="mask"))
+        steps.append(keyed("Masked scores", MaskOut(), keys, formula, allowed, lecture="mask"))
     scores = chain(t, q, steps, measured)
     weights = t.step(
         "Weights",
@@ -330,7 +330,7 @@ def hyena(t: Tracer, mixer: Hyena, x: Stage, queries: Queries) -> Stage:
     before = SHORT - 1 if mixer.causal else SHORT // 2
     assert every is not None
     u = torch.nn.functional.pad(mixer.streams(every), (0, 0, before, SHORT - 1 - before))
-    near = t.given(
+    window = t.given(
         "streams of the positions under the short filter",
         u[position : position + SHORT],
         rows=window_names(queries.names, position - before, SHORT),
@@ -338,7 +338,7 @@ def hyena(t: Tracer, mixer: Hyena, x: Stage, queries: Queries) -> Stage:
     del streams
     filters = t.given("short filters", mixer.short, rows=[f"filter {n + 1}" for n in range(SHORT)])
     formula = f"yᵢ = Σₙ hₙᵢ uₙᵢ over {SHORT} positions"
-    smooth = t.step("Short filters", Columns(), near, filters, formula=formula, lecture="hyena")
+    smooth = t.step("Short filters", Columns(), window, filters, formula=formula, lecture="hyena")
     gates, v = t.tapped("gates"), t.tapped("values")
     assert gates is not None and v is not None
     cuts = [

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.look.page.document import visible
 from regard.look.steps.operations import (
     Add,
     Apply,
@@ -78,10 +79,9 @@ def table_steps(subject: Subject) -> None:
     for length, p in enumerate(known):
         if length > t.position + 1:
             break
-        past = names[t.position + 1 - length : t.position + 1]
-        title = f"After {length} token{'s' if length > 1 else ''}" if length else "Without context"
-        with t.level(title) as inner:
-            context = ", ".join(repr(name) for name in past)
+        past = [visible(name) for name in names[t.position + 1 - length : t.position + 1]]
+        context = " ".join(past)
+        with t.level(f"After {context}" if length else "Without context") as inner:
             node = nodes[length - 1] if length else 0
             stage = way(inner, Context(model, length, node, stage), words, p, context)
     assert stage is not None
@@ -150,14 +150,20 @@ def kneser_ney(t: Tracer, context: Context, words: Names, measured: Tensor, past
     names = ["of 1", "of 2", "of 3 and more"]
     given = t.given("Discounts of counts", paid, shown=True, columns=names, formula="D₁, D₂, D₃₊")
     formula = "(nᵢ − D(nᵢ)) / Σₖ nₖ"
-    kept = t.step("Discounted", Discount(), counts, given, formula=formula, columns=words)
+    discounted = t.step("Discounted", Discount(), counts, given, formula=formula, columns=words)
     used = np.r_[0.0, paid][np.minimum(counts.values, 3).astype(int)]
     weight = float(used.sum() / counts.values.sum())
     formula = "λ p(shorter context)ᵢ, λ what the discounts took"
     shared = t.step("Lower order", Scale(weight, "λ"), lower, formula=formula, columns=words)
     formula = "pᵢ = discountedᵢ + λ lowerᵢ"
     return t.step(
-        "Probabilities", Add(), kept, shared, formula=formula, measured=measured, columns=words
+        "Probabilities",
+        Add(),
+        discounted,
+        shared,
+        formula=formula,
+        measured=measured,
+        columns=words,
     )
 
 
@@ -203,7 +209,7 @@ def hidden_markov_steps(subject: Subject) -> None:
     first = max(0, t.position + 1 - MOST_SYMBOLS)
     x = start_state(t, model, ids, first, states)
     for at in range(first, t.position + 1):
-        with t.level(f"Token {at + 1}: {t.tokens[at]}") as inner:
+        with t.level(f"Token {at + 1}: {visible(t.tokens[at])}") as inner:
             x = forward_step(inner, model, ids, at, x, tables, states)
     with t.level("Output") as inner:
         formula = "pᵢ = Σₛ P(state s) P(i | s)"
@@ -255,8 +261,10 @@ def forward_step(
     formula = "P(state) P(symbol | state)"
     joint = t.step("Joint", Multiply(), x, emitted, formula=formula, columns=states)
     formula = "jointₛ / Σ joint: the state, given the symbols so far"
-    kept = t.step("State, given the symbol", Normalize(), joint, formula=formula, columns=states)
+    posterior = t.step(
+        "State, given the symbol", Normalize(), joint, formula=formula, columns=states
+    )
     formula = "Σₛ P(state s) P(s → next)"
     return t.step(
-        "Next state", Mix(), kept, tables[1], formula=formula, measured=after, columns=states
+        "Next state", Mix(), posterior, tables[1], formula=formula, measured=after, columns=states
     )

@@ -211,7 +211,7 @@ class Join(Operation):
 
 
 @dataclass(frozen=True)
-class Mask(Operation):
+class MaskOut(Operation):
     """The first input where the second is 1, −∞ where it is 0."""
 
     op = "mask"
@@ -407,10 +407,10 @@ class KeepTopK(Operation):
 
     def compute(self, *inputs: Array) -> Array:
         (p,) = inputs
-        kept = np.zeros_like(p)
+        chosen = np.zeros_like(p)
         order = np.argsort(-p, kind="stable")[: self.top_k]
-        kept[order] = p[order]
-        return as_array(kept / kept.sum())
+        chosen[order] = p[order]
+        return as_array(chosen / chosen.sum())
 
 
 @dataclass(frozen=True)
@@ -424,10 +424,10 @@ class KeepTopP(Operation):
         (p,) = inputs
         order = np.argsort(-p, kind="stable")
         before = np.concatenate([[0.0], np.cumsum(p[order])[:-1]])
-        kept = np.zeros_like(p)
-        chosen = order[(before < self.top_p) | (self.top_p >= 1)]
-        kept[chosen] = p[chosen]
-        return as_array(kept / kept.sum())
+        chosen = np.zeros_like(p)
+        best = order[(before < self.top_p) | (self.top_p >= 1)]
+        chosen[best] = p[best]
+        return as_array(chosen / chosen.sum())
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.look.page import Component, Page, Text
-from regard.look.page.document import encode_bytes, escape
+from regard.look.page.document import encode_bytes, escape, visible
 from regard.look.steps.notation import in_lectures
 from regard.look.steps.operations import Array
 from regard.look.steps.stages import Stage, StepTrace
@@ -21,7 +21,7 @@ SAMPLED = "Sampling"  # the level whose stages the page recomputes
 
 
 @dataclass(frozen=True, eq=False)
-class Steps(Component):
+class StepThrough(Component):
     """Every stage of one position; large tables keep the rows that matter most to it."""
 
     kind: ClassVar[str] = "steps"
@@ -121,7 +121,7 @@ def steps_page(pipeline: Any, item: str = "", target: str = "", position: int = 
     """Return a page that steps through a model at one position of an input."""
     trace = trace_steps(pipeline, item, target, position)
     token, count = trace.tokens[trace.position], len(trace.tokens)
-    title = f"Step by step: {token!r}, token {trace.position + 1} of {count}"
+    title = f"Step by step: “{visible(token)}”, {trace.position + 1} of {count}"
     shown = sum(stage.shown for stage in trace.stages)
     page = Page(
         title, f"{type(pipeline.model).__name__} · {shown} stages, from the input to the output"
@@ -129,7 +129,7 @@ def steps_page(pipeline: Any, item: str = "", target: str = "", position: int = 
     page.section("Step through", NOTE)
     for note in trace.notes:
         page.add(Text(note))
-    page.add(Steps(trace))
+    page.add(StepThrough(trace))
     return page
 
 

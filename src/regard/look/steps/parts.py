@@ -24,6 +24,7 @@ from regard.layers.positions import (
     as_tensor,
 )
 from regard.layers.series import SeriesEmbedding
+from regard.look.page.document import visible
 from regard.look.steps.operations import (
     Add,
     Apply,
@@ -41,7 +42,7 @@ from regard.look.steps.stages import Names, Next, Stage, Tracer, Ways, chain
 NORMS = Ways()  # (tracer, norm, title) -> steps
 POSITION_CODES = Ways()  # (tracer, positions, where, embedded) -> steps
 EMBEDDINGS = Ways()  # (tracer, embedding, tokens) -> a first stage, steps
-POSITION_NAMES = Ways()  # (embedding, ids) -> a name for each position
+POSITION_NAMES = Ways()  # (embedding, ids, tokenizer) -> a name for each position
 FEEDFORWARDS = Ways()  # (tracer, network, x) -> what it adds
 Parts = list[Next]
 
@@ -105,7 +106,7 @@ def added(code: Stage) -> Parts:
 def token_embedding(t: Tracer, embedding: nn.Embedding, ids: Tensor) -> tuple[Stage, Parts]:
     """Return the row of a table that belongs to the token."""
     row = int(ids[0, t.position])
-    words = f"the number of the token {t.tokens[t.position]!r} in the vocabulary, from 0"
+    words = f"the number of “{visible(t.tokens[t.position])}” in the vocabulary, from 0"
     t.given("Id", [row], shown=True, formula=words, lecture="id")
     table = t.given("embedding table", embedding.weight)
     formula = f"row {row} of the table: the vector of this token"
@@ -193,26 +194,26 @@ def series_embedding(t: Tracer, embedding: SeriesEmbedding, ids: Tensor) -> tupl
 
 
 @POSITION_NAMES.register(nn.Module)
-def numbered(embedding: nn.Module, ids: Tensor) -> Names:
-    """Number the positions after `<S>`."""
-    return ["<S>", *(f"{i}" for i in range(1, ids.size(1)))]
+def token_names(embedding: nn.Module, ids: Tensor, tokenizer: Any) -> Names:
+    """Show the tokens."""
+    return [tokenizer.text(int(i)) for i in ids[0].tolist()]
 
 
 @POSITION_NAMES.register(PatchEmbedding)
-def patch_names(embedding: PatchEmbedding, ids: Tensor) -> Names:
+def patch_names(embedding: PatchEmbedding, ids: Tensor, tokenizer: Any) -> Names:
     """Name patches by row and column."""
     places = patch_positions(Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64)))[0]
     return ["<S>", *(f"row {r}, column {c}" for r, c in places[1:].tolist())]
 
 
 @POSITION_NAMES.register(PointEmbedding)
-def point_names(embedding: PointEmbedding, ids: Tensor) -> Names:
+def point_names(embedding: PointEmbedding, ids: Tensor, tokenizer: Any) -> Names:
     what = "group" if embedding.group_size > 1 else "point"
     return ["<S>", *(f"{what} {i}" for i in range(1, ids.size(1)))]
 
 
 @POSITION_NAMES.register(SeriesEmbedding)
-def series_names(embedding: SeriesEmbedding, ids: Tensor) -> Names:
+def series_names(embedding: SeriesEmbedding, ids: Tensor, tokenizer: Any) -> Names:
     return ["<S>", *(f"patch {i}" for i in range(1, ids.size(1)))]
 
 

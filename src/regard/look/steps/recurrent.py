@@ -121,9 +121,9 @@ def gru_steps(
         t.step("Content " + name, how, x)
         for name, how, x in zip(SOURCES, third, parts, strict=True)
     ]
-    kept = t.step("State, reset", Multiply(), r, content[1], formula="rₖ (U h + b)ₖ")
+    reset = t.step("State, reset", Multiply(), r, content[1], formula="rₖ (U h + b)ₖ")
     total = t.step(
-        "Sum for the new content", Add(), content[0], kept, formula="W x + b + r (U h + b)"
+        "Sum for the new content", Add(), content[0], reset, formula="W x + b + r (U h + b)"
     )
     new = t.step("New content", Apply("tanh"), total, formula="nₖ = tanh(sumₖ)")
     rest = t.step("Share of the new", Complement(), z, formula="1 − zₖ")
@@ -201,8 +201,8 @@ def mlp_steps(subject: Subject) -> None:
     window, embedded = int(model.config.window), model.embedding(ids)[0]
     vectors = []
     with t.level("Input") as inner:
-        for back in range(window - 1, -1, -1):
-            at = t.position - back
+        for distance in range(window - 1, -1, -1):
+            at = t.position - distance
             where = f"Token {at + 1}" if at >= 0 else "Before the text"
             values = embedded[at] if at >= 0 else torch.zeros_like(embedded[0])
             name = f": {t.tokens[at]}" if at >= 0 else ""

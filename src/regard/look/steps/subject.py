@@ -72,11 +72,9 @@ class Subject:
 
     def source_names(self, embedding: nn.Module, ids: Tensor) -> Names:
         """Return names of the positions that an encoder reads: tokens, patches or points."""
-        if ids.dim() == 2:
-            return [self.pipeline.source_tokenizer.text(int(i)) for i in ids[0].tolist()]
         way = POSITION_NAMES.find(embedding)
         assert way is not None
-        names: Names = way(embedding, ids)
+        names: Names = way(embedding, ids, self.pipeline.source_tokenizer)
         return names
 
 

@@ -18,12 +18,14 @@ function readStages(data) {
       const row = rowOf.get(Math.floor(i / width));
       return row === undefined ? NaN : packed.get(row * width + (i % width));
     };
-    const name = (names, i, what) => (names < 0 ? `${what}${i + 1}` : visible(data.labels[names][i]));
+    const name = (names, i, what) => (names < 0 ? `${what}${i + 1}` : tokenOrName(data.labels[names][i]));
     stage.rowName = (r) => name(raw.rows, r, "row ");
     stage.columnName = (c) => name(raw.columns, c, "");
+    // Names may be alike, as those of tokens are: a place has its number, too.
+    const numbered = (names, i, what) => (names < 0 ? `${what} ${i + 1}` : `${name(names, i, "")} (${i + 1})`);
     stage.place = (i) => {
       const [r, c] = [Math.floor(i / width), i % width];
-      return stage.shape.length > 1 ? `${stage.rowName(r)}, ${stage.columnName(c)}` : stage.columnName(c);
+      return stage.shape.length > 1 ? `${numbered(raw.rows, r, "row")}, ${numbered(raw.columns, c, "column")}` : numbered(raw.columns, c, "number");
     };
     stages.push(stage);
   }
@@ -151,14 +153,17 @@ function termsOf(stage, i, { mark, go, all, more }) {
     const { refs, factor, words, value } = terms[t];
     const factors = refs.flatMap((ref, n) => [n ? " · " : "", number(ref)]);
     if (factor !== 1 || !refs.length) factors.push(refs.length ? " · " : "", `${words ? `${words} = ` : ""}${exactly(factor)}`);
-    const where = refs.length ? stage.inputs[refs[0][0]].place(refs[0][1]) : "";
+    const where = alike ? (refs.length ? stage.inputs[refs[0][0]].place(refs[0][1]) : "") : factorsOf(terms[t]);
     const row = el("tr", {}, el("td", {}, where), el("td", {}, ...factors), el("td", { class: "right" }, Number.isNaN(value) ? "–" : exactly(value)));
     row.addEventListener("pointerenter", () => mark(refs));
     row.addEventListener("pointerleave", () => mark(null));
     return row;
   });
   const missing = terms.some((term) => Number.isNaN(term.value));
-  const head = el("tr", {}, ...["at", "product", "term"].map((text, n) => el("th", { scope: "col", class: n === 2 ? "right" : null }, text)));
+  const factorsOf = (term) => term.refs.map(([k]) => label(stage.inputs[k].title)).join(" · ");
+  const product = factorsOf(terms[0]);
+  const alike = terms.filter((term) => term.refs.length === terms[0].refs.length).every((term) => factorsOf(term) === product);
+  const head = el("tr", {}, ...[alike ? "at" : "what", alike && product ? product : "number", "term"].map((text, n) => el("th", { scope: "col", class: n === 2 ? "right" : null }, text)));
   const total = missing ? "Some numbers are not on the page: it holds the rows that matter most." : `${terms.length > 1 ? `the sum of ${format(terms.length)} terms: ` : ""}${exactly(found.value)}`;
   return [
     el("div", { class: "scroll" }, el("table", { class: "terms" }, el("thead", {}, head), el("tbody", {}, ...listed))),
