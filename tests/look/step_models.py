@@ -68,8 +68,8 @@ def shaken(model):
     return model.eval()
 
 
-def language_model(model):
-    ids = torch.tensor([record(TEXT)])
+def language_model(model, text=TEXT):
+    ids = torch.tensor([record(text)])
     return Reader(model, {"ids": ids}, lambda tap: model.logits(ids, tap=tap))
 
 

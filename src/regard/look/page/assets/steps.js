@@ -148,6 +148,9 @@ function termsOf(stage, i, { mark, go, all, more }) {
     el("p", { class: "line" }, "from ", ...found.refs.slice(0, FEW_TERMS).flatMap((ref, n) => [n ? ", " : "", `${label(stage.inputs[ref[0]].title)} `, number(ref)])),
   ];
   const { terms } = found;
+  const factorsOf = (term) => term.refs.map(([k]) => label(stage.inputs[k].title)).join(" · ");
+  const product = factorsOf(terms[0]);
+  const alike = terms.filter((term) => term.refs.length === terms[0].refs.length).every((term) => factorsOf(term) === product);
   const order = range(terms.length).sort((a, b) => Math.abs(terms[b].value) - Math.abs(terms[a].value) || a - b);
   const listed = (all ? order : order.slice(0, FEW_TERMS)).map((t) => {
     const { refs, factor, words, value } = terms[t];
@@ -160,9 +163,6 @@ function termsOf(stage, i, { mark, go, all, more }) {
     return row;
   });
   const missing = terms.some((term) => Number.isNaN(term.value));
-  const factorsOf = (term) => term.refs.map(([k]) => label(stage.inputs[k].title)).join(" · ");
-  const product = factorsOf(terms[0]);
-  const alike = terms.filter((term) => term.refs.length === terms[0].refs.length).every((term) => factorsOf(term) === product);
   const head = el("tr", {}, ...[alike ? "at" : "what", alike && product ? product : "number", "term"].map((text, n) => el("th", { scope: "col", class: n === 2 ? "right" : null }, text)));
   const total = missing ? "Some numbers are not on the page: it holds the rows that matter most." : `${terms.length > 1 ? `the sum of ${format(terms.length)} terms: ` : ""}${exactly(found.value)}`;
   return [
