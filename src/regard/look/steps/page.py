@@ -22,11 +22,14 @@ SAMPLED = "Sampling"  # the level whose stages the page recomputes
 
 @dataclass(frozen=True, eq=False)
 class StepThrough(Component):
-    """Every stage of one position; large tables keep the rows that matter most to it."""
+    """Every stage of one position; large tables keep the rows that matter most to it. `movable`
+    offers the tokens to choose from, for a page that can ask for another trace.
+    """
 
     kind: ClassVar[str] = "steps"
     trace: StepTrace
     title: str = ""
+    movable: bool = False
 
     def data(self) -> dict[str, Any]:
         """Return the stages in order; those of names that several share are stored once."""
@@ -56,6 +59,7 @@ class StepThrough(Component):
             "title": self.title,
             "tokens": list(self.trace.tokens),
             "position": self.trace.position,
+            "movable": self.movable,
             "sampling": last.values.size if SAMPLED in last.path else 0,
             "labels": [list(names) for names in labels],
             "stages": stages,

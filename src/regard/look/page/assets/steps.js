@@ -4,6 +4,8 @@ const PLAY_EVERY = 1400; // milliseconds
 const FEW_TERMS = 12; // terms of a sum that are listed at first
 const CELL_TEXT = 40; // pixels that a number needs within a cell
 
+const nameOf = (stage) => [...stage.path, stage.title].join(" › ");
+
 // The stages with their inputs, names and numbers; `get` gives NaN for rows that the page does not hold.
 function readStages(data) {
   const stages = [];
@@ -307,6 +309,7 @@ renderers.steps = (data) => {
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === state.level)));
     state.level >= 2 ? single() : overview(groups[state.level][groupIndex(state.level)]);
     drawScrub();
+    tell("view", { level: state.level, number: state.number, where: nameOf(current()) });
   };
   const jump = (i) => {
     if (state.level === 3) state.number = i;
@@ -352,7 +355,12 @@ renderers.steps = (data) => {
   const buttons = LEVELS_OF_DETAIL.map((name, i) => el("button", { type: "button", click: () => zoom(i) }, name));
   const chooser = el("select", { "aria-label": "go to", change: () => ((state.stage = Number(chooser.value)), (state.number = 0), render()) },
     ...groups[1].map((group) => el("option", { value: group.first }, group.stages[0].path.map(label).join(" › "))));
-  const tokens = el("p", { class: "tokens" }, ...data.tokens.map((token, i) => el("span", { class: i === data.position ? "token chosen" : "token", "aria-current": i === data.position ? "true" : null }, visible(token))));
+  // In the studio a token can be chosen; a page has one.
+  const tell = (name, detail) => box.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
+  const tokens = el("p", { class: "tokens" }, ...data.tokens.map((token, i) => el(data.movable ? "button" : "span", {
+    type: data.movable ? "button" : null, class: i === data.position ? "token chosen" : "token", "aria-current": i === data.position ? "true" : null,
+    ...(data.movable ? { click: () => tell("choose-token", i) } : {}),
+  }, visible(token))));
   const box = el("div", { class: "stepper", tabindex: 0, role: "group", "aria-label": "step through the model: space plays, left and right step, up and down zoom" },
     tokens,
     el("div", { class: "controls" }, el("div", { class: "buttons" }, back, play, forth), scrub, where),
@@ -368,6 +376,11 @@ renderers.steps = (data) => {
     act();
   });
   recompute(stages, sampling);
+  if (data.view) { // as it stood before another token was chosen
+    const found = shown.findIndex((stage) => nameOf(stage) === data.view.where);
+    Object.assign(state, { level: data.view.level, stage: Math.max(0, found) });
+    state.number = clamp(data.view.number, 0, sizeOf(current()) - 1);
+  }
   render();
   box.steps = { stages, explain, goTo: (i, number) => goTo(stages[i], number) }; // for the studio and for tests
   return [heading(data.title), box, el("p", { class: "hint" },

@@ -1,0 +1,31 @@
+"""The screen *Step*: every stage of one position of an input, with its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.look.steps import trace_steps
+from regard.look.steps.page import StepThrough
+from regard.studio.screens import Screen, action, figure, register_screen
+
+
+@register_screen("step", title="Step")
+class Step(Screen):
+    """A step-through of a run's model."""
+
+    @action
+    def trace(
+        self, run: str, text: str = "", target: str = "", position: int = 0
+    ) -> dict[str, Any]:
+        """Return the stages of a position, from 1, 0 being the last one; without a text, of the
+        first held-out record.
+        """
+        pipeline = self.opened.pipeline(run)
+        trace = trace_steps(pipeline, text, target, position)
+        return {
+            "figure": figure(StepThrough(trace, movable=True)),
+            "positions": len(trace.tokens),
+            "position": trace.position + 1,
+            "notes": trace.notes,
+            "reads_pairs": pipeline.reads_source,
+        }
