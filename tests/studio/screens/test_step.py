@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from step_models import STEP_MODELS
 
-from regard.errors import UsageError
+from regard.errors import UsageError, UserError
 from regard.studio.screens.step import Step
 
 
@@ -18,6 +18,10 @@ def screen():
     def pipeline(name):
         reader = STEP_MODELS[name]()
         reader.reads_source = "source" in reader.prepared.tensors
+        ids = next(iter(reader.prepared.tensors.values()))
+        reader.source_tokenizer = SimpleNamespace(
+            text=reader.tokenizer.text, reads_text=ids.dim() == 2
+        )
         return reader
 
     return Step(SimpleNamespace(pipeline=pipeline))
@@ -39,3 +43,10 @@ def test_pairs_and_notes_are_told(screen):
 def test_a_position_outside_is_the_users_mistake(screen):
     with pytest.raises(UsageError, match="position must be from 1 to 6"):
         screen.trace("decoder", position=9)
+
+
+def test_no_path_is_opened(screen):
+    """A text for a model of images would name a file anywhere on the disk."""
+    assert not screen.trace("vit, learned positions")["reads_text"]
+    with pytest.raises(UserError, match="reads files"):
+        screen.trace("vit, learned positions", text="/etc/passwd")

@@ -302,12 +302,12 @@ SCORES: dict[Any, Callable[..., Parts]] = {
 }
 
 
-def cross_attention(t: Tracer, cross: CrossAttention, x: Stage, source: Names) -> Stage:
-    """Add the stages of attention to a source of which keys and values are given."""
+def cross_attention(t: Tracer, cross: CrossAttention, x: Stage, source: Stage) -> Stage:
+    """Add the stages of attention to an encoded source (S, D)."""
     formula = "qᵢ = Σₖ xₖ Wᵢₖ: of all heads"
     query = t.linear("Queries", cross.q, x, formula, lecture="q")
-    k = cross.q.out_features // cross.n_heads
-    queries = Queries(source, AttentionContext(), causal=False)
+    width = cross.q.out_features
+    k, queries = width // cross.n_heads, Queries(source.rows, AttentionContext(), causal=False)
     heads = []
     for head in range(cross.n_heads):
         with t.level(f"Head {head + 1}") as inner:
@@ -315,10 +315,28 @@ def cross_attention(t: Tracer, cross: CrossAttention, x: Stage, source: Names) -
             words = f"entries {head * k + 1} to {(head + 1) * k}, those of this head"
             measured = inner.tapped("q", head, t.position)
             q = inner.step("Query", part, query, formula=words, measured=measured)
-            keys = inner.given("keys of the source", others(inner, "k", head), rows=source)
-            values = inner.given("values of the source", others(inner, "v", head), rows=source)
+            keys, values = (
+                source_part(inner, title, cross.kv, source, slice(first, first + k), name, head)
+                for title, first, name in (
+                    ("Keys of the source", head * k, "k"),
+                    ("Values of the source", width + head * k, "v"),
+                )
+            )
             heads.append(weigh(inner, cross.score, head, q, keys, values, queries))
     return close_heads(t, cross.out, heads)
+
+
+def source_part(
+    t: Tracer, title: str, layer: nn.Linear, source: Stage, entries: slice, name: str, head: int
+) -> Stage:
+    """Add the keys or values of a head, (S, K), as a product with the encoded source."""
+    inputs = [source, t.given(f"matrix of “{title}”", layer.weight[entries])]
+    if layer.bias is not None:
+        inputs.append(t.given(f"bias of “{title}”", layer.bias[entries]))
+    formula, measured = f"{name}ⱼᵢ = Σₖ zⱼₖ Wᵢₖ, z the encoded source", others(t, name, head)
+    return t.step(
+        title, Dot(), *inputs, formula=formula, lecture=name, measured=measured, rows=source.rows
+    )
 
 
 @MIXERS.register(Hyena)

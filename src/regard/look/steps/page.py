@@ -125,10 +125,11 @@ def steps_page(pipeline: Any, item: str = "", target: str = "", position: int = 
     """Return a page that steps through a model at one position of an input."""
     trace = trace_steps(pipeline, item, target, position)
     token, count = trace.tokens[trace.position], len(trace.tokens)
-    title = f"Step by step: “{visible(token)}”, {trace.position + 1} of {count}"
-    shown = sum(stage.shown for stage in trace.stages)
+    shown = visible(token, spaces=token.strip() != token)  # a name keeps its inner spaces
+    title = f"Step by step: “{shown}”, {trace.position + 1} of {count}"
+    stages = sum(stage.shown for stage in trace.stages)
     page = Page(
-        title, f"{type(pipeline.model).__name__} · {shown} stages, from the input to the output"
+        title, f"{type(pipeline.model).__name__} · {stages} stages, from the input to the output"
     )
     page.section("Step through", NOTE)
     for note in trace.notes:

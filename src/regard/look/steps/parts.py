@@ -107,7 +107,9 @@ def token_embedding(t: Tracer, embedding: nn.Embedding, ids: Tensor) -> tuple[St
     """Return the row of a table that belongs to the token."""
     row = int(ids[0, t.position])
     words = f"the number of “{visible(t.tokens[t.position])}” in the vocabulary, from 0"
-    t.given("Id", [row], shown=True, formula=words, lecture="id")
+    every = "the numbers of all tokens that are read, <S> among them"
+    numbers = t.given("Ids", ids[0], shown=True, formula=every, columns=t.tokens, lecture="id")
+    t.step("Id", Part(t.position, t.position + 1), numbers, formula=words)
     table = t.given("embedding table", embedding.weight)
     formula = f"row {row} of the table: the vector of this token"
     return table, [Next("Embedding", Gather(row), (), formula, {"lecture": "embedding"})]

@@ -56,8 +56,8 @@ def encoder_decoder_steps(subject: Subject) -> None:
     with t.level("Source") as inner:
         words = f"what the encoder makes of the {len(read)} positions of the source"
         encoded = t.activations["encoder.norm"]
-        inner.given("Encoded source", encoded, shown=True, formula=words, rows=read)
-    x = run_stack(t, model.decoder, ids, None, names, source=read)
+        z = inner.given("Encoded source", encoded, shown=True, formula=words, rows=read)
+    x = run_stack(t, model.decoder, ids, None, names, source=z)
     next_token(t, subject, model.head, x)
 
 
@@ -68,11 +68,11 @@ def run_stack(
     segments: Tensor | None,
     names: Names,
     *,
-    source: Names = (),
+    source: Stage | None = None,
     where: Where | None = None,
 ) -> Stage:
-    """Add the stages from the input to what the head reads; `source` names the positions that
-    cross-attention reads.
+    """Add the stages from the input to what the head reads; `source` is what cross-attention
+    reads.
     """
     context, where = stack.make_context(ids, segments, explicit=True, where=where)
     x = stack_input(t, stack, ids, where)
@@ -118,7 +118,7 @@ def sentence_steps(t: Tracer, encoder: Encoder, ids: Tensor, where: Where) -> li
     return steps
 
 
-def block_steps(t: Tracer, block: Block, x: Stage, queries: Queries, source: Names) -> Stage:
+def block_steps(t: Tracer, block: Block, x: Stage, queries: Queries, source: Stage | None) -> Stage:
     """Add the stages of one block: mixer, cross-attention if any, feed-forward network."""
     title = TITLES.get(type(block.mixer), "Attention")
 
@@ -129,15 +129,15 @@ def block_steps(t: Tracer, block: Block, x: Stage, queries: Queries, source: Nam
 
     with t.level(title, "attention") as inner:
         x = residual(inner, block.mixer_norm, block.post_norm, x, mix, "residual", inner)
-    if block.cross is not None and source:
-        cross = block.cross
+    if block.cross is not None and source is not None:
+        cross, encoded = block.cross, source
         with t.level("Cross-attention", "cross") as inner:
             x = residual(
                 inner,
                 cast(nn.Module, block.cross_norm),
                 block.post_norm,
                 x,
-                lambda inside, y: cross_attention(inside, cross, y, source),
+                lambda inside, y: cross_attention(inside, cross, y, encoded),
                 "residual",
                 inner,
             )

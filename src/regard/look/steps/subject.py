@@ -88,8 +88,8 @@ def trace_steps(pipeline: Any, item: str = "", target: str = "", position: int =
     way = FAMILIES.find(model)
     if way is None:
         raise UserError(
-            f"a {type(model).__name__} cannot be stepped through: regard look RUN --shapes lists "
-            "its tensors"
+            f"a {type(model).__name__} cannot be stepped through: regard look RUN shows what "
+            "it has learned"
         )
     prepared = pipeline.prepare(item, target)
     length = max(x.size(1) for x in prepared.tensors.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from regard.errors import UserError
 from regard.look.steps import trace_steps
 from regard.look.steps.page import StepThrough
 from regard.studio.screens import Screen, action, figure, register_screen
@@ -21,11 +22,18 @@ class Step(Screen):
         first held-out record.
         """
         pipeline = self.opened.pipeline(run)
+        reads_text = pipeline.source_tokenizer.reads_text
+        if text and not reads_text:  # it would be a path, of any file
+            raise UserError(
+                f"{run} reads files: here its first held-out record is shown, and `regard look RUN "
+                "FILE --steps` shows any other"
+            )
         trace = trace_steps(pipeline, text, target, position)
         return {
             "figure": figure(StepThrough(trace, movable=True)),
             "positions": len(trace.tokens),
             "position": trace.position + 1,
             "notes": trace.notes,
-            "reads_pairs": pipeline.reads_source,
+            "reads_text": reads_text,
+            "reads_pairs": pipeline.reads_source and reads_text,
         }

@@ -162,6 +162,7 @@ function termsOf(stage, i, { mark, go, all, more }) {
     const row = el("tr", {}, el("td", {}, where), el("td", {}, ...factors), el("td", { class: "right" }, Number.isNaN(value) ? "–" : exactly(value)));
     row.addEventListener("pointerenter", () => mark(refs));
     row.addEventListener("pointerleave", () => mark(null));
+    row.addEventListener("focusin", () => mark(refs));
     return row;
   });
   const missing = terms.some((term) => Number.isNaN(term.value));
@@ -360,7 +361,7 @@ renderers.steps = (data) => {
   const tokens = el("p", { class: "tokens" }, ...data.tokens.map((token, i) => el(data.movable ? "button" : "span", {
     type: data.movable ? "button" : null, class: i === data.position ? "token chosen" : "token", "aria-current": i === data.position ? "true" : null,
     ...(data.movable ? { click: () => tell("choose-token", i) } : {}),
-  }, visible(token))));
+  }, tokenOrName(token))));
   const box = el("div", { class: "stepper", tabindex: 0, role: "group", "aria-label": "step through the model: space plays, left and right step, up and down zoom" },
     tokens,
     el("div", { class: "controls" }, el("div", { class: "buttons" }, back, play, forth), scrub, where),

@@ -36,9 +36,9 @@ export default function Step({ run, text = "", target = "", position = "", setRu
     /** @type {HTMLElement | null} */ (place.current?.querySelector(".token.chosen") ?? null)?.focus();
   }, [component]);
   const typed = (/** @type {string} */ name) => (/** @type {any} */ event) => setState({ [name]: event.target.value, position: "" });
-  return html`<div class="fields"><${RunPicker} run=${run} setRun=${setRun} />
-      ${run && html`<${Field} label="Input" hint="empty: a held-out record"><input value=${text} onInput=${typed("text")} spellcheck=${false} /></${Field}>`}
-      ${value?.reads_pairs && html`<${Field} label="Translation" hint="empty: the model's own"><input value=${target} onInput=${typed("target")} spellcheck=${false} /></${Field}>`}</div>
+  return html`<div class="tools"><${RunPicker} run=${run} setRun=${setRun} />
+      ${run && value?.reads_text !== false && html`<${Field} label="Input (empty: a held-out record)"><input value=${text} onInput=${typed("text")} spellcheck=${false} /></${Field}>`}
+      ${value?.reads_pairs && html`<${Field} label="Translation (empty: the model's own)"><input value=${target} onInput=${typed("target")} spellcheck=${false} /></${Field}>`}</div>
     <${Failure} error=${error} />
     ${value?.notes.map((/** @type {string} */ note) => html`<p>${note}</p>`)}
     ${!run && html`<p>Choose a run: every number of one token, from the input to the output.</p>`}
