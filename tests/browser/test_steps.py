@@ -11,8 +11,9 @@ from step_models import STEP_MODELS
 from regard.decoding.sampling import Sample
 from regard.look.page import Page
 from regard.look.steps import trace_steps
-from regard.look.steps.operations import KeepTopK, KeepTopP, Softmax, Temper
+from regard.look.steps.operations import KeepTopK, KeepTopP, Scale, Softmax, Temper
 from regard.look.steps.page import StepThrough, steps_page
+from regard.look.steps.stages import StepTrace, Tracer
 
 pytestmark = pytest.mark.browser
 
@@ -162,6 +163,29 @@ def test_sliders_recompute_the_sample(stepper):
     token = STEP_MODELS["decoder"]().tokenizer.text(int(np.argmax(np.cumsum(p) > 0.7)))
     assert page.locator(".drawn strong").text_content() == token
     assert Sample(temperature=0.5, top_k=5, top_p=0.8).top_k == 5
+
+
+def test_a_long_vector_takes_several_lines(tmp_path, browser_page):
+    """Every cell can be pointed at, on a phone too, and the largest numbers are named."""
+    names, values = [f"token {i}" for i in range(2000)], np.arange(2000.0)[::-1]
+    t = Tracer(StepTrace(["a"], 0), {})
+    with t.level("Output") as inner:
+        inner.step("Logits", Scale(2.0), inner.given("x", values), columns=names)
+    page = Page("steps")
+    page.add(StepThrough(t.trace))
+    opened = browser_page.open(page.write(tmp_path / "steps.html"))
+    opened.set_viewport_size({"width": 390, "height": 800})
+    opened.locator(".toggle button", has_text="stages").click()
+    browser_page.settle()
+    assert "largest: token 0 3998" in opened.locator(".output .line").text_content()
+    strip = opened.locator(".output canvas")
+    box = strip.bounding_box()
+    assert box["width"] <= 390 and box["height"] > 20
+    strip.hover(position={"x": 1, "y": 1})
+    assert opened.locator(".number-box output").text_content() == "3998"
+    strip.focus()
+    opened.keyboard.press("ArrowDown")  # to the next line, some hundred numbers on
+    assert number(opened.locator(".number-box output").text_content()) < 3900
 
 
 def test_markup_in_names_stays_text(tmp_path, browser_page):

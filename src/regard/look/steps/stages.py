@@ -70,7 +70,7 @@ class StepTrace:
 
 
 @dataclass(frozen=True, eq=False)
-class Error:
+class Difference:
     """How far a recomputed stage is from the stored one: the largest difference, and the same
     relative to the largest value.
     """
@@ -80,7 +80,7 @@ class Error:
     relative: float
 
 
-def check_stages(trace: StepTrace) -> list[Error]:
+def check_stages(trace: StepTrace) -> list[Difference]:
     """Recompute every stage from its own inputs by its stated formula."""
     values = {id(stage): stage.values for stage in trace.stages}
     return [
@@ -90,7 +90,7 @@ def check_stages(trace: StepTrace) -> list[Error]:
     ]
 
 
-def replay(trace: StepTrace) -> list[Error]:
+def replay(trace: StepTrace) -> list[Difference]:
     """Recompute all stages in turn from what is given alone: the parameters, the input and the
     vectors of other positions. Errors are those of the stages that the model itself computed.
     """
@@ -106,7 +106,7 @@ def replay(trace: StepTrace) -> list[Error]:
     return errors
 
 
-def error_of(stage: Stage, computed: Array) -> Error:
+def error_of(stage: Stage, computed: Array) -> Difference:
     """Compare a recomputed array with a stage; infinities must be in the same places."""
     stored = stage.values
     if stored.shape != computed.shape:
@@ -114,11 +114,11 @@ def error_of(stage: Stage, computed: Array) -> Error:
     finite = np.isfinite(stored) | np.isfinite(computed)
     same = finite & ~(np.isfinite(stored) & np.isfinite(computed))
     if same.any() or not np.array_equal(np.isnan(stored), np.isnan(computed)):
-        return Error(stage, np.inf, np.inf)
+        return Difference(stage, np.inf, np.inf)
     gap = np.abs(np.where(finite, stored - np.where(finite, computed, 0.0), 0.0))
     size = np.abs(np.where(finite, stored, 0.0)).max(initial=0.0)
     worst = float(gap.max(initial=0.0))
-    return Error(stage, worst, worst / max(float(size), FINITE))
+    return Difference(stage, worst, worst / max(float(size), FINITE))
 
 
 class Tracer:

@@ -11,7 +11,7 @@ from regard.studio.screens import Screen, action, figure, register_screen
 
 
 @register_screen("step", title="Step")
-class Step(Screen):
+class StepScreen(Screen):
     """A step-through of a run's model."""
 
     @action

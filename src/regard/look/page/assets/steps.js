@@ -3,6 +3,8 @@ const LEVELS_OF_DETAIL = ["blocks", "parts", "stages", "numbers"];
 const PLAY_EVERY = 1400; // milliseconds
 const FEW_TERMS = 12; // terms of a sum that are listed at first
 const CELL_TEXT = 40; // pixels that a number needs within a cell
+const SMALLEST_CELL = 3; // pixels; a longer vector takes several lines
+const [MANY_NAMED, NAMED_FIRST] = [64, 8]; // numbers from which on the largest are listed, and how many
 
 const nameOf = (stage) => [...stage.path, stage.title].join(" › ");
 
@@ -43,69 +45,102 @@ function recompute(stages, state) {
   }
 }
 
-// Numbers as coloured cells: a vector is one row. `pick(place, x, y)` when the pointer or the arrow keys choose one.
-function numberStrip(stage, pick) {
+// Where the cells of a stage stand: a table row by row, a vector in one line, or in several of small cells.
+function stripLayout(stage, width) {
   const table = stage.shape.length > 1;
   const [rows, columns] = table ? stage.shape : [1, sizeOf(stage)];
-  const marks = { refs: new Set(), chosen: -1 };
-  const canvas = el("canvas", { tabindex: 0, role: "img" });
-  const box = el("div", { class: "strip map" }, canvas);
+  const left = table && width > 420 ? 90 : 0;
+  const room = width - left;
+  if (!table && columns * SMALLEST_CELL > room) {
+    const cell = clamp(Math.sqrt((room * 360) / columns), 2, SMALLEST_CELL);
+    const across = Math.floor(room / cell);
+    const lines = Math.ceil(columns / across);
+    return { left, top: 0, cell, h: Math.max(cell, Math.min(16, Math.floor(64 / lines))), across, lines, named: false };
+  }
   const few = !table && columns <= 32;
-  let [cell, h, top, left] = [10, 24, 0, 0];
-  const describe = (i) => canvas.setAttribute("aria-label",
-    `${label(stage.title)}: ${i < 0 ? `${table ? `${rows} rows of ` : ""}${columns} numbers; arrow keys read them` : `${stage.place(i)}: ${exactly(stage.get(i))}`}`);
-  const draw = (width) => {
-    left = table && width > 420 ? 90 : 0;
-    cell = Math.min(few ? 64 : 26, (width - left) / columns);
-    top = few && stage.columns >= 0 && cell >= 9 ? 16 : 0;
-    h = table ? clamp(Math.floor(220 / rows), 3, 18) : 26;
-    const context = canvasOf(canvas, Math.max(1, Math.ceil(left + cell * columns)), top + h * rows);
+  const cell = Math.min(few ? 64 : 26, room / columns);
+  const named = few && stage.columns >= 0 && cell >= 9;
+  return { left, top: named ? 16 : 0, cell, h: table ? clamp(Math.floor(220 / rows), 3, 18) : 26, across: columns, lines: rows, named };
+}
+
+// Numbers as coloured cells. `pick(place, fixed)` when the pointer or the arrow keys choose one.
+function numberStrip(stage, pick) {
+  const table = stage.shape.length > 1;
+  const count = sizeOf(stage);
+  const marks = { refs: [], chosen: -1 };
+  const [canvas, base] = [el("canvas", { tabindex: 0, role: "img" }), el("canvas")];
+  const box = el("div", { class: "strip map" }, canvas);
+  let at = null;
+  const describe = (i) => canvas.setAttribute("aria-label", `${label(stage.title)}: ${i < 0
+    ? `${table ? `${stage.shape[0]} rows of ${widthOf(stage)}` : count} numbers; arrow keys read them` : `${stage.place(i)}: ${exactly(stage.get(i))}`}`);
+  const corner = (i) => [at.left + (i % at.across) * at.cell, at.top + Math.floor(i / at.across) * at.h];
+  const paint = (width) => {
+    at = stripLayout(stage, width);
+    const context = canvasOf(base, Math.max(1, Math.ceil(at.left + at.cell * at.across)), Math.ceil(at.top + at.h * at.lines));
     const values = valuesOf(stage);
-    const finite = values.filter(Number.isFinite);
-    const high = finite.reduce((a, v) => Math.max(a, Math.abs(v)), 0) || 1;
-    const positive = finite.every((v) => v >= 0);
+    const high = values.filter(Number.isFinite).reduce((a, v) => Math.max(a, Math.abs(v)), 0) || 1;
+    const positive = values.every((v) => !(v < 0 && Number.isFinite(v)));
     const scale = scaleOf(positive ? "sequential" : "diverging", positive ? [0, high] : [-high, high], positive);
-    context.fillStyle = hatch(context);
-    context.fillRect(left, top, cell * columns, h * rows);
+    const hatched = hatch(context);
+    const [gapX, gapY] = [at.cell > 6 ? 1 : 0, at.h > 6 && (table || at.lines > 1) ? 1 : 0];
     values.forEach((value, i) => {
-      if (!Number.isFinite(value)) return;
-      context.fillStyle = rgb(scale(value));
-      context.fillRect(left + (i % columns) * cell, top + Math.floor(i / columns) * h, Math.max(1, cell - (cell > 6 ? 1 : 0)), h - (h > 6 && table ? 1 : 0));
+      const [x, y] = corner(i);
+      context.fillStyle = Number.isFinite(value) ? rgb(scale(value)) : hatched;
+      context.fillRect(x, y, Math.max(1, at.cell - gapX), Math.max(1, at.h - gapY));
     });
-    words(context, values, scale);
-    outline(context, "--mark", [...marks.refs]);
-    if (marks.chosen >= 0) outline(context, "--ink", [marks.chosen]);
+    names(context);
+    if (at.cell >= CELL_TEXT && !table) digits(context, values, scale);
+    show();
   };
-  const words = (context, values, scale) => {
+  const names = (context) => {
     context.textBaseline = "middle";
     context.font = LABEL_FONT;
-    context.textAlign = "right";
     context.fillStyle = css("--muted");
-    if (left && h >= 11) range(rows).forEach((r) => context.fillText(clip(context, stage.rowName(r), left - 8), left - 6, top + (r + 0.5) * h));
+    context.textAlign = "right";
+    if (at.left && at.h >= 11) range(at.lines).forEach((r) => context.fillText(clip(context, stage.rowName(r), at.left - 8), at.left - 6, at.top + (r + 0.5) * at.h));
     context.textAlign = "center";
-    if (top) range(columns).forEach((c) => context.fillText(clip(context, stage.columnName(c), cell), left + (c + 0.5) * cell, 7));
-    if (cell < CELL_TEXT || table) return;
+    if (at.named) range(count).forEach((c) => context.fillText(clip(context, stage.columnName(c), at.cell), at.left + (c + 0.5) * at.cell, 7));
+  };
+  const digits = (context, values, scale) => {
     context.font = "11px system-ui, sans-serif";
     values.forEach((value, i) => {
       context.fillStyle = Number.isFinite(value) ? inkOn(scale(value)) : css("--muted");
-      context.fillText(Number.isFinite(value) ? cellNumber(value) : format(value), left + (i + 0.5) * cell, top + h / 2);
+      context.fillText(Number.isFinite(value) ? cellNumber(value) : format(value), at.left + (i + 0.5) * at.cell, at.top + at.h / 2);
     });
   };
+  // The cells as they were painted, with outlines on top.
+  const show = () => {
+    const [width, height] = [parseFloat(base.style.width), parseFloat(base.style.height)];
+    const context = canvasOf(canvas, width, height);
+    context.drawImage(base, 0, 0, width, height);
+    outline(context, "--mark", marks.refs);
+    if (marks.chosen >= 0) outline(context, "--ink", [marks.chosen]);
+  };
+  // Neighbors share one outline, which covers no number between them.
   const outline = (context, colour, places) => {
     context.strokeStyle = css(colour);
     context.lineWidth = 2;
-    for (const i of places) context.strokeRect(left + (i % columns) * cell + 0.5, top + Math.floor(i / columns) * h + 1, Math.max(2, cell - 1), h - 2);
+    const runs = [];
+    for (const i of places.toSorted((x, y) => x - y)) {
+      const last = runs[runs.length - 1];
+      if (last && (i === last[1] || (i === last[1] + 1 && i % at.across))) last[1] = i;
+      else runs.push([i, i]);
+    }
+    for (const [from, to] of runs) {
+      const [x, y] = corner(from);
+      context.strokeRect(x + 0.5, y + 1, Math.max(2, (to - from + 1) * at.cell - 1), Math.max(2, at.h - 2));
+    }
   };
   const under = (event) => {
     const edge = canvas.getBoundingClientRect();
-    const c = Math.floor((event.clientX - edge.left - left) / cell);
-    const r = Math.floor((event.clientY - edge.top - top) / h);
-    return c >= 0 && r >= 0 && c < columns && r < rows ? r * columns + c : -1;
+    const c = Math.floor((event.clientX - edge.left - at.left) / at.cell);
+    const r = Math.floor((event.clientY - edge.top - at.top) / at.h);
+    const i = r * at.across + c;
+    return c >= 0 && r >= 0 && c < at.across && i < count ? i : -1;
   };
-  const lines = (i) => [`${exactly(stage.get(i))}`, `${label(stage.title)}, ${stage.place(i)}`, Number.isNaN(stage.get(i)) ? "this row is not on the page" : null].filter(Boolean);
   const choose = (i, x, y, fixed) => {
     describe(i);
-    showTip(lines(i), x, y);
+    showTip([exactly(stage.get(i)), `${label(stage.title)}, ${stage.place(i)}`, Number.isNaN(stage.get(i)) ? "this row is not on the page" : null].filter(Boolean), x, y);
     pick(i, fixed);
   };
   canvas.addEventListener("pointermove", (event) => {
@@ -118,21 +153,20 @@ function numberStrip(stage, pick) {
   canvas.addEventListener("keydown", (event) => {
     if (!(event.key in ARROWS)) return;
     const [dx, dy] = ARROWS[event.key];
-    if (dy && !table) return; // up and down zoom
+    if (dy && at.lines === 1) return; // up and down zoom
     event.preventDefault();
     event.stopPropagation();
-    const at = Math.max(0, marks.chosen);
-    const i = marks.chosen < 0 ? 0 : clamp(at + dx + dy * columns, 0, rows * columns - 1);
-    const edge = canvas.getBoundingClientRect();
-    choose(i, edge.left + left + ((i % columns) + 1) * cell, edge.top + top + (Math.floor(i / columns) + 1) * h, true);
+    const i = marks.chosen < 0 ? 0 : clamp(marks.chosen + dx + dy * at.across, 0, count - 1);
+    const [edge, [x, y]] = [canvas.getBoundingClientRect(), corner(i)];
+    choose(i, edge.left + x + at.cell, edge.top + y + at.h, true);
   });
   describe(-1);
-  onWidth(box, draw);
+  onWidth(box, paint);
   const mark = (refs, chosen = -1) => {
-    [marks.refs, marks.chosen] = [new Set(refs), chosen];
-    if (box.clientWidth) draw(box.clientWidth);
+    [marks.refs, marks.chosen] = [refs, chosen];
+    if (at) show();
   };
-  return { box, mark };
+  return { box, mark, refresh: () => at && paint(box.clientWidth) };
 }
 const cellNumber = (value) => (Math.abs(value) < 10 ? value.toFixed(2) : value.toFixed(Math.abs(value) < 100 ? 1 : 0)).replace("-", "−");
 
@@ -214,7 +248,7 @@ renderers.steps = (data) => {
   const markAll = (refs, stage, i) => {
     for (const [of, strip] of strips) {
       const own = stage ? stage.inputs.flatMap((x, k) => (x === of ? refs.filter(([n]) => n === k).map(([, at]) => at) : [])) : [];
-      strip.mark(own.slice(0, 600), of === stage ? i : -1);
+      strip.mark(own, of === stage ? i : -1);
     }
   };
   const explainNumber = (stage, i) => {
@@ -256,6 +290,13 @@ renderers.steps = (data) => {
     const at = last ? valuesOf(last).findIndex((F) => F > sampling.u) : -1;
     return at < 0 ? null : el("p", { class: "drawn", role: "status" }, `The sample for u = ${format(sampling.u, 3)}: `, el("strong", {}, last.columnName(at)));
   };
+  // The largest of many named numbers: of a distribution, the tokens that matter.
+  const largest = (stage) => {
+    if (stage.columns < 0 || stage.shape.length > 1 || sizeOf(stage) < MANY_NAMED) return null;
+    const order = range(sizeOf(stage)).sort((a, b) => stage.get(b) - stage.get(a) || a - b).slice(0, NAMED_FIRST);
+    const button = (i) => el("button", { type: "button", class: "link", click: () => ((state.number = i), pinned()) }, `${stage.columnName(i)} ${cellNumber(stage.get(i))}`);
+    return el("p", { class: "line" }, "largest: ", ...order.flatMap((i, n) => [n ? ", " : "", button(i)]));
+  };
   const place = () => el("nav", { class: "crumbs", "aria-label": "where this stage stands" },
     ...current().path.flatMap((name, depth) => [depth ? " › " : "", el("button", { type: "button", class: "link", click: () => zoom(depth ? 1 : 0) }, label(name))]));
   const single = () => {
@@ -268,13 +309,13 @@ renderers.steps = (data) => {
     const result = el("p", { class: "drawn-line" });
     const refresh = () => {
       recompute(stages, sampling);
-      for (const [, strip] of strips) strip.mark([], -1);
+      for (const [, strip] of strips) strip.refresh();
       pinned();
       result.replaceChildren(drawn() ?? "");
     };
     const order = [place(), el("h4", { class: "title" }, label(stage.title), el("small", {}, ` ${stage.shape.join(" × ")}`)), formula(stage), notation(stage),
       live ? samplingSliders(data, sampling, refresh) : null, live ? result : null, ...inputs,
-      el("div", { class: "input output" }, inputs.length ? el("h5", {}, `${label(stage.title)}: the result`) : null, stripOf(stage)), numberBox];
+      el("div", { class: "input output" }, inputs.length ? el("h5", {}, `${label(stage.title)}: the result`) : null, stripOf(stage), stage.how.op === "draw" ? null : largest(stage)), numberBox];
     panel.replaceChildren(...order.filter(Boolean));
     if (live) result.replaceChildren(drawn() ?? "");
     pinned();
@@ -362,6 +403,10 @@ renderers.steps = (data) => {
     type: data.movable ? "button" : null, class: i === data.position ? "token chosen" : "token", "aria-current": i === data.position ? "true" : null,
     ...(data.movable ? { click: () => tell("choose-token", i) } : {}),
   }, tokenOrName(token))));
+  requestAnimationFrame(() => { // the chosen token of a long text is in view
+    const chosen = tokens.children[data.position];
+    if (chosen) tokens.scrollTop = chosen.offsetTop - tokens.offsetTop - tokens.clientHeight / 2;
+  });
   const box = el("div", { class: "stepper", tabindex: 0, role: "group", "aria-label": "step through the model: space plays, left and right step, up and down zoom" },
     tokens,
     el("div", { class: "controls" }, el("div", { class: "buttons" }, back, play, forth), scrub, where),
