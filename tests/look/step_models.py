@@ -12,6 +12,7 @@ from regard.evaluation.eval_data import shard_of
 from regard.layers.embeddings import Inputs
 from regard.models import encoder as encoders
 from regard.models import hyena, mlp, point_transformer, recurrent, series_classifiers, vision
+from regard.models.convolution import CNN
 from regard.models.decoder import DecoderConfig
 from regard.models.encoder_decoder import (
     Captioner,
@@ -32,10 +33,13 @@ from regard.models.ngrams import (
     Unigram,
 )
 from regard.models.patch_forecaster import (
+    ConvolutionalForecaster,
     DecoderForecaster,
     HyenaForecaster,
     PatchForecastConfig,
     PatchForecaster,
+    RecurrentForecastConfig,
+    RecurrentForecaster,
 )
 from regard.pipelines import PreparedInput
 
@@ -89,6 +93,16 @@ def recurrent_model(family):
 
 def window_model(config):
     return language_model(shaken(mlp.MLP(V, config)))
+
+
+def convolution(preset):
+    config = dataclasses.replace(CNN.PRESETS[preset](3, 8), kernel=3)
+    return language_model(shaken(CNN(V, config)))
+
+
+def recurrent_classifier():
+    config = recurrent.SequenceClassifierConfig(n_layers=2, d_model=6, n_outputs=3)
+    return predictor(recurrent.RecurrentClassifier(V, config))
 
 
 def counted(family, config):
@@ -183,10 +197,31 @@ def series():
     config = dataclasses.replace(
         series_classifiers.modern(1, 16), patch=3, n_channels=2, n_outputs=3, max_len=24
     )
+    return predictor(series_classifiers.SeriesTransformer(7, config), series_ids())
+
+
+def series_ids():
+    """Return patches of three steps of two channels, one of them missing."""
     torch.manual_seed(0)
     ids = torch.randn(1, 6, 7)
     ids[..., 0], ids[0, 2, 3], ids[0, 0] = 3, torch.nan, 0
-    return predictor(series_classifiers.SeriesTransformer(7, config), ids)
+    return ids
+
+
+def recurrent_series():
+    config = dataclasses.replace(
+        series_classifiers.bidirectional(2, 6), patch=3, n_channels=2, n_outputs=3
+    )
+    return predictor(series_classifiers.SeriesRecurrent(7, config), series_ids())
+
+
+def recurrent_forecaster(family):
+    config = RecurrentForecastConfig(
+        n_layers=2, d_model=6, max_len=24, horizon=3, n_channels=2, patch=4, stride=2
+    )
+    torch.manual_seed(0)
+    model, past = shaken(family(2, config)), torch.randn(1, 24, 2)
+    return Reader(model, {"past": past}, lambda tap: model.forecast(past, tap=tap))
 
 
 def forecaster(family, **options):
@@ -222,6 +257,10 @@ STEP_MODELS = {
     "lstm": lambda: recurrent_model(recurrent.LSTMModel),
     "mlp": lambda: window_model(mlp.MLPConfig(d_model=9, d_embedding=4)),
     "mlp of one-hot vectors": lambda: window_model(mlp.onehot(1, 8)),
+    "cnn": lambda: convolution("modern"),
+    "wavenet": lambda: convolution("wavenet"),
+    "lstm classifier": recurrent_classifier,
+    "lstm over series": recurrent_series,
     "uniform": lambda: counted(Uniform, CountConfig()),
     "unigram": lambda: counted(Unigram, CountConfig()),
     "bigram": lambda: counted(Bigram, CountConfig()),
@@ -263,5 +302,7 @@ STEP_MODELS = {
     "series": series,
     "forecaster": lambda: forecaster(PatchForecaster),
     "causal forecaster": lambda: forecaster(DecoderForecaster),
+    "lstm forecaster": lambda: recurrent_forecaster(RecurrentForecaster),
+    "cnn forecaster": lambda: recurrent_forecaster(ConvolutionalForecaster),
     "hyena forecaster": lambda: forecaster(HyenaForecaster, mixers=("hyena",), positions="none"),
 }

@@ -52,6 +52,14 @@ def test_a_decoder_of_a_translator_attends_to_the_source():
         trace_steps(STEP_MODELS["recurrent translator"]()).find("Weights")
 
 
-def test_a_window_before_the_text_is_zero():
-    trace = trace_steps(STEP_MODELS["mlp"](), position=1)
-    assert trace.stages[0].title == "Before the text" and not trace.stages[0].values.any()
+def test_a_layer_reads_from_both_ends():
+    """The last position has no past from the end, the first none from the start."""
+    pipeline = STEP_MODELS["lstm classifier"]()
+    last, first = trace_steps(pipeline), trace_steps(pipeline, position=1)
+    assert not last.find("Layer 1 › From the end › Cell before").values.any()
+    assert last.find("Layer 1 › From the start › Cell before").values.any()
+    assert not first.find("Layer 1 › From the start › Cell before").values.any()
+    joined = last.find("Layer 1 › Both directions").values
+    half = len(joined) // 2
+    hidden = last.find("Layer 1 › From the start › Hidden state").values
+    np.testing.assert_array_equal(joined[:half], hidden)

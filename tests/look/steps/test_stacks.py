@@ -57,16 +57,6 @@ def test_pooled_vectors_lead_to_the_probabilities_of_classes(name):
     assert list(found.columns) == ["p", "q", "r"]
 
 
-def test_a_forecast_ends_in_the_units_of_the_data():
-    for name in ("forecaster", "causal forecaster"):
-        pipeline = STEP_MODELS[name]()
-        trace = trace_steps(pipeline, position=2)
-        with torch.no_grad():
-            expected = pipeline.prepared.run(None)[0, :, 0].flatten().numpy()
-        np.testing.assert_allclose(trace.find("Output › Forecast").values, expected, atol=1e-5)
-        assert trace.notes == ["The first channel is followed."]
-
-
 def test_masked_tokens_and_labels_end_without_a_sample():
     assert trace_steps(STEP_MODELS["masked"]()).stages[-1].title == "Probabilities"
     labels = trace_steps(STEP_MODELS["labels"]()).stages[-1]

@@ -11,7 +11,7 @@ draws them.
 | `stages.py` | stages, traces and their check |
 | `subject.py` | one input of a model, and the registry of families |
 | `parts.py`, `attention.py`, `outputs.py` | the stages of layers |
-| `stacks.py`, `recurrent.py`, `counting.py` | those of model families |
+| `stacks.py`, `recurrent.py`, `windows.py`, `counting.py`, `forecasters.py` | of models |
 | `notation.py` | the symbols of the lectures |
 | `page.py` | the component and its page |
 """

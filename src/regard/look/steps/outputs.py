@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from regard.look.steps.operations import (
@@ -9,7 +10,9 @@ from regard.look.steps.operations import (
     Draw,
     KeepTopK,
     KeepTopP,
+    Largest,
     LinearAt,
+    Mix,
     Operation,
     Softmax,
     Temper,
@@ -70,6 +73,36 @@ def probabilities(t: Tracer, logits: Stage, names: Names) -> Stage:
     """Add the softmax of logits."""
     formula = "pᵢ = exp(zᵢ) / Σₖ exp(zₖ)"
     return t.step("Probabilities", Softmax(), logits, formula=formula, columns=names)
+
+
+def pooled_classes(
+    t: Tracer, subject: Subject, x: Stage, vectors: Any, names: Names, after: Sequence[Any] = ()
+) -> None:
+    """Add the vector of the whole sequence, made of `vectors` (T, D) of all positions, and its
+    scores; those of the position itself where each has its own. `after` are layers with a tanh.
+    """
+    model = subject.model
+    with t.level("Output") as inner:
+        if not model.output.positional:
+            x = pool_steps(inner, model, vectors, names)
+            for layer in after:
+                y = inner.linear("Pooler", layer, x, "yᵢ = Σₖ xₖ Wᵢₖ + bᵢ")
+                x = inner.step("tanh", Apply("tanh"), y, formula="tanh yᵢ")
+    class_steps(t, subject, model, x)
+
+
+def pool_steps(t: Tracer, model: Any, vectors: Any, names: Names) -> Stage:
+    """Add the pooled vector."""
+    every = t.given("vectors of all positions", vectors, rows=names, mark=t.position)
+    if model.pool.name in MAXIMUM:
+        return t.step("Pooled", Largest(), every, formula="yᵢ = maxⱼ xⱼᵢ over the positions")
+    title = f"Weights of the positions ({model.pool.name})"
+    values = t.activations["pooling.weights"]
+    weights = t.given(title, values, shown=True, columns=names, mark=t.position)
+    return t.step("Pooled", Mix(), weights, every, formula="yᵢ = Σⱼ wⱼ xⱼᵢ")
+
+
+MAXIMUM = ("max",)  # poolings without weights
 
 
 def class_steps(t: Tracer, subject: Subject, model: Any, x: Stage) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.layers.convolution import Gated
 from regard.layers.embeddings import N_COORDINATES, PatchEmbedding, PointEmbedding, patch_positions
 from regard.layers.embeddings import Inputs as Inputs
 from regard.layers.feedforward import FeedForward, SwiGLU
@@ -231,6 +232,19 @@ def feed_forward(t: Tracer, network: FeedForward, x: Stage) -> Stage:
         formula=f"hᵢ = {network.name}(hᵢ)",
         measured=measured,
     )
+    return narrow(t, network.down, hidden)
+
+
+@FEEDFORWARDS.register(Gated)
+def gated(t: Tracer, network: Gated, x: Stage) -> Stage:
+    """down(tanh(filter(x)) · sigmoid(gate(x)))."""
+    both = t.linear("Gate and values", network.gate_up, x, "(g, u)ᵢ = Σₖ xₖ Wᵢₖ")
+    width = network.down.in_features
+    gate = t.step("Gate", Part(0, width), both, formula=f"entries 1 to {width}")
+    up = t.step("Values", Part(width, 2 * width), both, formula="the other half")
+    opened = t.step("Gate, opened", Apply("sigmoid"), gate, formula="σ(gᵢ)")
+    squashed = t.step("Values, squashed", Apply("tanh"), up, formula="tanh uᵢ")
+    hidden = t.step("Gated values", Multiply(), opened, squashed, formula="σ(gᵢ) tanh uᵢ")
     return narrow(t, network.down, hidden)
 
 

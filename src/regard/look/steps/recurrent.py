@@ -1,4 +1,4 @@
-"""Steps through recurrent networks, gate by gate, and through networks over a window of tokens."""
+"""Steps through recurrent networks, gate by gate."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from regard.look.steps.operations import (
     Products,
     Scale,
 )
-from regard.look.steps.outputs import next_token
+from regard.look.steps.outputs import next_token, pooled_classes
 from regard.look.steps.parts import embed_steps
 from regard.look.steps.stages import Next, Stage, Tracer, Ways
 from regard.look.steps.subject import Subject, register_steps
-from regard.models.mlp import MLP
-from regard.models.recurrent import RecurrentModel, RecurrentSeq2SeqBase
+from regard.models.recurrent import (
+    BidirectionalStack,
+    RecurrentClassifier,
+    RecurrentModel,
+    RecurrentSeq2SeqBase,
+)
 
 CELLS = Ways()  # (tracer, size, inputs, recurrent, hidden, cell, measured) -> hidden
 Vectors = tuple[Tensor, ...]  # hidden and, of an LSTM, cell: (layers, D) each
@@ -44,29 +48,33 @@ def cell_steps(t: Tracer, cells: nn.RNNBase, x: Stage, every: Tensor, initial: V
     """Add every layer of a recurrent network at the position; `every` (1, T, D) is its input."""
     before = _states(cells, every[:, : t.position], initial)
     after = _states(cells, every[:, : t.position + 1], initial)
-    way = CELLS.find(cells)
-    assert way is not None
     for layer in range(cells.num_layers):
         with t.level(f"Layer {layer + 1}") as inner:
-            state = [
-                inner.given(f"{name} before", vector[layer], shown=True, formula=words)
-                for (name, words), vector in zip(STATES, before, strict=False)
-            ]
-            parts = [
-                affine(inner, title, cells, which, layer, vector)
-                for title, which, vector in (
-                    ("From the input", "ih", x),
-                    ("From the state", "hh", state[0]),
-                )
-            ]
-            measured = [vector[layer] for vector in after]
-            x = way(inner, cells.hidden_size, parts, state, measured)
+            x = layer_steps(inner, cells, layer, x, before, after)
     return x
 
 
+def layer_steps(
+    t: Tracer, cells: nn.RNNBase, layer: int, x: Stage, before: Vectors, after: Vectors
+) -> Stage:
+    """Add one layer at one position, between the states before and after it."""
+    way = CELLS.find(cells)
+    assert way is not None
+    state = [
+        t.given(f"{name} before", vector[layer], shown=True, formula=words)
+        for (name, words), vector in zip(STATES, before, strict=False)
+    ]
+    parts = [
+        affine(t, "From the input", cells, "ih", layer, x),
+        affine(t, "From the state", cells, "hh", layer, state[0]),
+    ]
+    found: Stage = way(t, cells.hidden_size, parts, state, [vector[layer] for vector in after])
+    return found
+
+
 STATES = (
-    ("Hidden state", "the output of this layer one token earlier"),
-    ("Cell", "the memory of this layer one token earlier"),
+    ("Hidden state", "the output of this layer one position earlier, in the order of reading"),
+    ("Cell", "the memory of this layer one position earlier, in the order of reading"),
 )
 
 
@@ -193,26 +201,37 @@ def attend_source(t: Tracer, subject: Subject, model: Any, x: Stage) -> Stage:
         return inner.step("Output", Apply("tanh"), y, formula="tanh yᵢ")
 
 
-@register_steps(MLP)
-def mlp_steps(subject: Subject) -> None:
-    """Follow the window before the next token."""
-    model, ids = cast(MLP, subject.model), subject.tensors["ids"]
-    t = subject.start(subject.token_names(ids))
-    window, embedded = int(model.config.window), model.embedding(ids)[0]
-    vectors = []
+@register_steps(RecurrentClassifier)
+def classifier_steps(subject: Subject) -> None:
+    """Follow one position through layers that read from both ends, into the scores."""
+    model, ids = cast(RecurrentClassifier, subject.model), subject.tensors["ids"]
+    names = subject.source_names(model.embedding, ids)
+    t = subject.start(names)
+    every = model.embedding(ids)
     with t.level("Input") as inner:
-        for distance in range(window - 1, -1, -1):
-            at = t.position - distance
-            where = f"Token {at + 1}" if at >= 0 else "Before the text"
-            values = embedded[at] if at >= 0 else torch.zeros_like(embedded[0])
-            name = f": {t.tokens[at]}" if at >= 0 else ""
-            vectors.append(inner.given(f"{where}{name}", values, shown=True))
-        words = "the vectors of the window, one after the other, the oldest first"
-        x = inner.step("Window", Join(), *vectors, formula=words)
-    for i, layer in enumerate(model.layers):
-        with t.level(f"Layer {i + 1}", f"layer.{i}") as inner:
-            x = inner.linear("Sums", layer, x, "Σₖ xₖ Wᵢₖ + bᵢ")
-            how = Apply(model.config.activation)
-            measured = inner.tapped("output", t.position)
-            x = inner.step("Activation", how, x, formula="f(xᵢ)", measured=measured)
-    next_token(t, subject, model.head, x)
+        x = embed_steps(inner, model.embedding, ids, [], every[0, t.position])
+    for i, (layer, join) in enumerate(zip(model.layers, model.joins, strict=True)):
+        length = torch.tensor([every.size(1)])
+        output = torch.tanh(join(layer(every, length)[0]))
+        with t.level(f"Layer {i + 1}") as inner:
+            both = both_directions(inner, cast(BidirectionalStack, layer), x, every)
+            y = inner.linear("Directions joined", join, both, "yᵢ = Σₖ hₖ Wᵢₖ + bᵢ")
+            how, measured = Apply("tanh"), output[0, t.position]
+            x = inner.step("Output", how, y, formula="tanh yᵢ", measured=measured)
+        every = output
+    pooled_classes(t, subject, x, t.activations["recurrent.output"], names)
+
+
+def both_directions(t: Tracer, layer: BidirectionalStack, x: Stage, every: Tensor) -> Stage:
+    """Add a layer that reads from the start and one that reads from the end."""
+    last = every.size(1) - 1 - t.position
+    ends = []
+    for title, stack, read, at in (
+        ("From the start", layer.onward, every, t.position),
+        ("From the end", layer.backward, every.flip(1), last),
+    ):
+        initial = tuple(v[:, 0] for v in stack.new_state(1, every).vectors)
+        before, after = (_states(stack.cells, read[:, :n], initial) for n in (at, at + 1))
+        with t.level(title) as inner:
+            ends.append(layer_steps(inner, stack.cells, 0, x, before, after))
+    return t.step("Both directions", Join(), *ends, formula="(h from the start, h from the end)")

@@ -1,5 +1,5 @@
 """Steps through Transformers: decoders (Hyena's too), encoders of tokens, patches, points and
-series, encoder–decoders, and forecasters over patches.
+series, and encoder–decoders.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from regard.layers.embeddings import Inputs
 from regard.layers.hyena import Hyena
 from regard.layers.positions import Where, as_tensor
 from regard.look.steps.attention import MIXERS, Queries, cross_attention
-from regard.look.steps.operations import Add, Apply, Largest, LinearAt, Mix, Scale
-from regard.look.steps.outputs import class_steps, next_token
+from regard.look.steps.operations import Add, Apply, Scale
+from regard.look.steps.outputs import next_token, pooled_classes
 from regard.look.steps.parts import (
     POSITION_CODES,
     embed_steps,
@@ -28,12 +28,10 @@ from regard.look.steps.subject import Subject, register_steps
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder, EncoderModel, MaskedLM
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.patch_forecaster import DecoderForecaster, PatchForecaster
 from regard.models.transformer import TransformerStack
 
 TITLES: dict[type, str] = {Hyena: "Hyena"}  # of mixers that are not attention
 EXTRAS = Ways()  # (tracer, stack, ids, positions) -> steps that end the embedding
-READOUTS = Ways()  # (tracer, model, x, encoded) -> what the head of a forecaster reads
 
 
 @register_steps(Decoder)
@@ -175,14 +173,8 @@ def encoder_steps(subject: Subject) -> None:
     names = subject.source_names(model.encoder.embedding, ids)
     t = subject.start(names)
     x = encode(t, model.encoder, ids, names)
-    positional = model.output.positional
-    with t.level("Output") as inner:
-        if not positional:
-            x = pool_steps(inner, model, subject, names)
-        if model.pooler is not None and not positional:
-            layer = projection(inner, "Pooler", model.pooler, "yᵢ = Σₖ xₖ Wᵢₖ + bᵢ")
-            x = chain(inner, x, [layer, Next("tanh", Apply("tanh"), (), "tanh(yᵢ)")])
-    class_steps(t, subject, model, x)
+    after = [] if model.pooler is None else [model.pooler]
+    pooled_classes(t, subject, x, t.activations["norm"], names, after)
 
 
 def encode(t: Tracer, encoder: Encoder, ids: Tensor, names: Names) -> Stage:
@@ -190,22 +182,6 @@ def encode(t: Tracer, encoder: Encoder, ids: Tensor, names: Names) -> Stage:
     segments = torch.ones(ids.shape[:2], dtype=torch.int64)
     where = encoder.embedding.where(Inputs(ids, segments))
     return run_stack(t, encoder, ids, segments, names, where=where)
-
-
-def pool_steps(t: Tracer, model: EncoderModel, subject: Subject, names: Names) -> Stage:
-    """Add the vector of the whole sequence, made of those of all positions."""
-    vectors = t.given(
-        "vectors of all positions", t.activations["norm"], rows=names, mark=t.position
-    )
-    if model.pool.name in MAXIMUM:
-        return t.step("Pooled", Largest(), vectors, formula="yᵢ = maxⱼ xⱼᵢ over the positions")
-    values = t.activations["pooling.weights"]
-    title = f"Weights of the positions ({model.pool.name})"
-    weights = t.given(title, values, shown=True, columns=names, mark=t.position)
-    return t.step("Pooled", Mix(), weights, vectors, formula="yᵢ = Σⱼ wⱼ xⱼᵢ")
-
-
-MAXIMUM = ("max",)
 
 
 class OutputMatrix(NamedTuple):
@@ -229,46 +205,3 @@ def masked_steps(subject: Subject) -> None:
             x = chain(inner, x, [*steps, *norm_steps(inner, model.norm, "Norm")])
     head = OutputMatrix(model.encoder.embedding.weight, model.bias)
     next_token(t, subject, head, x, sampled=False)
-
-
-@register_steps(PatchForecaster)
-def forecaster_steps(subject: Subject) -> None:
-    """Follow a patch of the first channel through a stack, into the forecast."""
-    model = cast(PatchForecaster, subject.model)
-    past = subject.tensors["past"]
-    values, mean, deviation = model.window_norm(model.covariates.subtract(past))
-    patches = model.cut(values)[:1]
-    c, count = model.config, patches.size(1)
-    names = [f"patch {i + 1}" for i in range(count)]
-    t = subject.start(names)
-    t.trace.notes.append("The first channel is followed.")
-    x = run_stack(t, model, patches, None, names)
-    with t.level("Output") as inner:
-        encoded = t.activations["norm"]
-        way = READOUTS.find(model)
-        assert way is not None
-        x = way(inner, x, encoded)
-        steps = [f"step {i + 1}" for i in range(c.horizon)]
-        if c.n_outputs > 1:
-            steps = [f"{s}, level {level:g}" for s in steps for level in c.quantiles]
-        formula = "yᵢ = Σₖ xₖ Wᵢₖ + bᵢ"
-        y = inner.linear("Forecast, normalized", model.head, x, formula, columns=steps)
-        how = LinearAt(float(deviation[0, 0, 0]), float(mean[0, 0, 0]))
-        measured = None if model.covariates.n_known else subject.output[0, :, 0].flatten()
-        formula = "yᵢ · deviation + mean of the window"
-        inner.step("Forecast", how, y, formula=formula, columns=steps, measured=measured)
-
-
-@READOUTS.register(PatchForecaster)
-def all_patches(t: Tracer, x: Stage, encoded: Tensor) -> Stage:
-    """Return the vectors of all patches, one after the other."""
-    words = "the vectors of all patches, one after the other"
-    return t.given("All patches", encoded.flatten(), formula=words, shown=True)
-
-
-@READOUTS.register(DecoderForecaster)
-def last_patch(t: Tracer, x: Stage, encoded: Tensor) -> Stage:
-    """Return the vector of the last patch, which has read all others."""
-    if t.position == len(encoded) - 1:
-        return x
-    return t.given("Last patch", encoded[-1], formula="it has read all others", shown=True)

@@ -26,7 +26,7 @@ from regard.look.steps.parts import POSITION_NAMES
 from regard.look.steps.stages import Names, StepTrace, Tracer, Ways
 
 FAMILIES = Ways()  # (subject) -> None
-FAMILY_MODULES = ("stacks", "recurrent", "counting")  # register theirs
+FAMILY_MODULES = ("stacks", "recurrent", "windows", "counting", "forecasters")  # register theirs
 MOST_POSITIONS = 1024  # the explicit attention of more takes much memory
 
 
