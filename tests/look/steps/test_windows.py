@@ -11,7 +11,7 @@ from regard.look.steps import trace_steps
 def test_a_window_before_the_text_is_zero():
     trace = trace_steps(STEP_MODELS["mlp"](), position=1)
     assert trace.stages[0].title == "Before the text" and not trace.stages[0].values.any()
-    assert trace.find("Input › Window").values.shape == (5 * 4,)
+    assert trace.find("Input › Window").values.shape == (3 * 4,)
 
 
 def test_dilations_double():
