@@ -8,7 +8,7 @@ import pytest
 from step_models import STEP_MODELS
 
 from regard.errors import UsageError, UserError
-from regard.studio.screens.step import StepScreen
+from regard.studio.server import load_screens
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def screen():
         )
         return reader
 
-    return StepScreen(SimpleNamespace(pipeline=pipeline))
+    return load_screens()["step"](SimpleNamespace(pipeline=pipeline))
 
 
 def test_a_trace_is_a_figure_of_one_position(screen):

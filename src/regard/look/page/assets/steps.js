@@ -351,7 +351,7 @@ renderers.steps = (data) => {
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === state.level)));
     state.level >= 2 ? single() : overview(groups[state.level][groupIndex(state.level)]);
     drawScrub();
-    tell("view", { level: state.level, number: state.number, where: nameOf(current()) });
+    tell("view", { level: state.level, stage: state.stage, number: state.number, where: nameOf(current()) });
   };
   const jump = (i) => {
     if (state.level === 3) state.number = i;
@@ -423,8 +423,8 @@ renderers.steps = (data) => {
   });
   recompute(stages, sampling);
   if (data.view) { // as it stood before another token was chosen
-    const found = shown.findIndex((stage) => nameOf(stage) === data.view.where);
-    Object.assign(state, { level: data.view.level, stage: Math.max(0, found) });
+    const found = shown.findIndex((stage) => nameOf(stage) === data.view.where); // names may hold the token
+    Object.assign(state, { level: data.view.level, stage: found < 0 ? Math.min(data.view.stage, shown.length - 1) : found });
     state.number = clamp(data.view.number, 0, sizeOf(current()) - 1);
   }
   render();
