@@ -134,8 +134,7 @@ def step_page(run: Path, request: LookRequest, position: int) -> Page:
     from regard.pipelines import load
     from regard.run import Run
 
-    pipeline = load(run, device=request.device)
-    page = steps_page(pipeline, request.text, request.target, position)
+    page = steps_page(load(run), request.text, request.target, position)
     page.warn(*run_warnings(Run.open(run)))
     request.log(page.title)
     return page

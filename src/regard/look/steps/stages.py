@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -167,7 +167,7 @@ class Tracer:
     ) -> Stage:
         """Add what is given: a parameter, or what another position holds."""
         return self._add(
-            Stage(title, self.path, Given(), (), as_floats(values), shown=shown, **words)
+            Stage(title, self.path, Given(), (), as_stored(values), shown=shown, **words)
         )
 
     def opaque(self, title: str, values: Tensor | ArrayLike, formula: str, **words: Any) -> Stage:
@@ -252,6 +252,16 @@ class Ways:
     def find(self, thing: object) -> Callable[..., Any] | None:
         """Return the function for the class of an object or its nearest base."""
         return next((self.functions[c] for c in type(thing).__mro__ if c in self.functions), None)
+
+
+def as_stored(values: Tensor | ArrayLike) -> Array:
+    """Return a view of a tensor in single precision, anything else in double precision: parameters
+    are many.
+    """
+    if isinstance(values, torch.Tensor) and values.dtype == torch.float32:
+        view: Any = values.detach().cpu().numpy()
+        return cast(Array, view)
+    return as_floats(values)
 
 
 def as_floats(values: Tensor | ArrayLike) -> NDArray[np.float64]:
