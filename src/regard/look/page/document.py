@@ -252,6 +252,8 @@ SCRIPTS = (
     "molecule.js",
     "logo.js",
     "choices.js",
+    "step_terms.js",
+    "steps.js",
     "page.js",
 )
 
