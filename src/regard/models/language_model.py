@@ -52,6 +52,13 @@ class LanguageModel(Model):
         affect each other.
         """
 
+    def predictions(self, ids: Tensor, *, tap: Tap | None = None) -> Callable[[slice], Tensor]:
+        """Read one row of (1, T) ids once; return a function from some of its positions to the
+        logits (n, V) of the tokens after them.
+        """
+        logits = self.logits(ids, tap=tap)[0]  # (T, V)
+        return lambda rows: logits[rows]
+
     def score(
         self,
         ids: Tensor,
@@ -126,6 +133,10 @@ class NeuralLanguageModel(LanguageModel):
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
         return tapped(tap, "logits", self.head(self.hidden(ids, segments, tap=tap)))  # (B, T, V)
+
+    def predictions(self, ids: Tensor, *, tap: Tap | None = None) -> Callable[[slice], Tensor]:
+        hidden = self.hidden(ids, tap=tap)[0]  # (T, D): the head waits for what is asked for
+        return lambda rows: self.head(hidden[rows]).float()
 
     def score_targets(
         self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None
