@@ -253,6 +253,12 @@ class Reader(ABC):
         """Return the tokens of the source of a pair."""
         return None
 
+    def example(self, most: int) -> tuple[str, str] | None:
+        """Return a held-out text to begin with, of `most` tokens, and the second of a pair; None if
+        any will do.
+        """
+        return None
+
     def scores(self, given: Given, first: int, last: int) -> Scores | None:
         """Return the surprise of tokens first to last, at most `at_once` of them."""
         return None
@@ -421,6 +427,9 @@ class LanguageReader(Reader):
         constrain: Constrain | None = self.pipeline.forbidden
         return constrain
 
+    def example(self, most: int) -> tuple[str, str] | None:
+        return self.pipeline.example(most), ""
+
     def condition(self, given: Given) -> LanguageModel:
         """Return the language model, of pairs the one of this source."""
         model: LanguageModel = self.model
@@ -552,6 +561,10 @@ class TargetReader(LanguageReader):
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)
         self.conditioned: Kept[LanguageModel] = Kept(4)
+
+    def example(self, most: int) -> tuple[str, str] | None:
+        source, target = self.pipeline.example(most)
+        return source, target
 
     def source(self, given: Given) -> Inputs:
         """Return the source as the model reads it."""
