@@ -46,6 +46,7 @@ from regard.tokenizers.spans import token_spans, utf16_offsets
 MOST_WINDOW = 2000  # tokens that are read at once, of models with a longer context
 LOGITS = 1 << 23  # in memory at once: 32 MB
 SHOWN = 20  # expected tokens that are listed
+AT_ONCE = 16  # heads that are switched off in one batch
 KEPT_BYTES = 256 << 20  # of attention maps
 KEPT_PASSES = 16  # forward passes whose hidden vectors are kept
 ALL_LAYERS = "all"  # the mean over all heads of all layers
@@ -237,6 +238,7 @@ class Reader(ABC):
     first: ClassVar[str] = "text"
     at_once: ClassVar[int] = MOST_WINDOW  # tokens that are scored in one answer
     switches: ClassVar[bool] = True  # whether heads can be switched off
+    expects: ClassVar[bool] = True  # whether tokens are predicted
 
     def __init__(self, pipeline: Any) -> None:
         self.pipeline = pipeline
@@ -287,6 +289,24 @@ class Reader(ABC):
     def notes(self, given: Given) -> list[str]:
         """Return what a reader should know, such as that only a part of a text is read."""
         return []
+
+    @abstractmethod
+    def inputs(self, given: Given) -> Ints:
+        """Return the ids that the model reads."""
+
+    def columns(self, given: Given, attention: Attention) -> list[str]:
+        """Return the tokens that a window looks at."""
+        source = self.source_tokens(given) if attention.source else None
+        if source is not None:
+            return source.names()
+        frame = attention.frame
+        return [self.tokenizer.text(int(i)) for i in self.inputs(given)[frame.start : frame.stop]]
+
+    def effects(self, given: Given, at: int) -> Floats | None:
+        """Return by how many bits the log-probability of a token changes with each head off alone,
+        (L, H) of the layers that can be switched; None where that is not known.
+        """
+        return None
 
     @abstractmethod
     def frame(self, given: Given, at: int) -> Frame:
@@ -461,7 +481,6 @@ class LanguageReader(Reader):
         return int(ids[0] != self.tokenizer.start)
 
     def inputs(self, given: Given) -> Ints:
-        """Return the ids after which something is predicted."""
         ids, complete = self.ids(given)
         return ids[:-1] if complete else ids
 
@@ -534,6 +553,42 @@ class LanguageReader(Reader):
 
     def activations(self, given: Given, frame: Frame, tap: Tap) -> None:
         self.forward(given, self.inputs(given)[frame.start : frame.stop], tap)
+
+    def effects(self, given: Given, at: int) -> Floats | None:
+        layers = [layer for layer in self.layers if layer.switchable]
+        t = at - self.lead(self.ids(given)[0])
+        shown = self.tokens(given).ids
+        if not layers or not 0 <= t < len(self.inputs(given)) or at >= len(shown):
+            return None
+        start, _ = self.window_of(t, len(self.inputs(given)))
+        ids = torch.from_numpy(self.inputs(given)[start : t + 1]).to(device_of(self.model))
+        pairs = [(layer, head) for layer in layers for head in range(layer.heads)]
+        scores = [
+            self._without(given, ids, pairs[first : first + AT_ONCE], int(shown[at]))
+            for first in range(0, len(pairs) + 1, AT_ONCE)
+        ]
+        flat = torch.cat(scores).double().cpu().numpy() / math.log(2)  # the last: all are on
+        effects = np.full((len(layers), max(layer.heads for layer in layers)), np.nan, np.float32)
+        for (layer, head), value in zip(pairs, flat[:-1], strict=True):
+            effects[layers.index(layer), head] = value - flat[-1]
+        return effects
+
+    def _without(
+        self, given: Given, ids: Tensor, pairs: Sequence[tuple[Layer, int]], target: int
+    ) -> Tensor:
+        """Return the log-probability (n,) of a token after ids (T,), with one head off in each row;
+        fewer pairs than AT_ONCE have a row at the end where all are on.
+        """
+        edits = [
+            Edit.zero(f"{layer.name}.heads", (row, head)) for row, (layer, head) in enumerate(pairs)
+        ]
+        rows = len(pairs) + (len(pairs) < AT_ONCE)
+        tap = Tap(edits=[*self.edits(given), *edits])
+        with evaluating(self.model):
+            logits = self.condition(given).last_logits(ids.expand(rows, -1), tap=tap)
+            if self.constrain is not None:
+                logits = self.constrain(logits, ids[-1:].expand(rows))
+            return logits.float().log_softmax(-1)[:, target]
 
     def look(self, tap: Tap) -> None:
         self.model.predictions(self.short_row, tap=tap)
@@ -608,6 +663,9 @@ class MaskedReader(Reader):
     def ids(self, given: Given) -> list[int]:
         return encode_masked(given.text, self.tokenizer)
 
+    def inputs(self, given: Given) -> Ints:
+        return np.array(self.ids(given), np.int64)
+
     def tokens(self, given: Given) -> Tokens:
         return Tokens.of(given.text, self.ids(given)[1:-1], self.tokenizer)
 
@@ -677,6 +735,11 @@ class PredictionReader(Reader):
 
     def context(self, given: Given) -> PredictionContext:
         return self.contexts.get(given.text, lambda: PredictionContext(self.pipeline, given.text))
+
+    expects = False
+
+    def inputs(self, given: Given) -> Ints:
+        return self.ids(given)
 
     def ids(self, given: Given) -> Ints:
         """Return the ids that the model reads, markers included; of a long text the first ones."""

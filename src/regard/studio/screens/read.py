@@ -23,7 +23,7 @@ class Read(Screen):
     def open(self, run: str) -> dict[str, Any]:
         """Return what can be read with a run, and a first text."""
         reader, records = self.find_reader(run), self.records(run)
-        entry = {"records": records.count, "split": records.split, "reads": None}
+        entry = {"run": run, "records": records.count, "split": records.split, "reads": None}
         if reader is None:
             return entry
         text, second = self.example(reader, records)
@@ -34,6 +34,7 @@ class Read(Screen):
             "window": reader.window,
             "layers": [layer.to_json() for layer in reader.layers],
             "averages": reader.averages,
+            "expects": reader.expects,
             "size": int(reader.model.vocab_size),
         }
 
@@ -58,39 +59,39 @@ class Read(Screen):
         second: str = "",
         start: int = 0,
         stop: int = -1,
-        off: tuple[str, ...] = (),
+        off: list[str] | None = None,
     ) -> dict[str, Any]:
         """Return the tokens of a part of a text, characters `start` to `stop` in 16-bit units (-1:
         its end), with their surprise; where it is long, of as many as one answer holds.
         """
-        reader, given = self.reader(run), Given(text, second, off)
-        tokens = reader.tokens(given)
+        reader, what = self.reader(run), given(text, second, off)
+        tokens = reader.tokens(what)
         end = int(tokens.spans[-1, 1]) if len(tokens.ids) else 0
         first, last = tokens.within(start, end if stop < 0 else stop)
         last = min(last, first + reader.at_once)
         answer = tokens_json(tokens, first, last) | {"count": len(tokens.ids)}
-        scores = reader.scores(given, first, last)
+        scores = reader.scores(what, first, last)
         if scores is not None:
             answer |= {"bits": scores.bits, "ranks": scores.ranks.astype(np.int32)}
         return answer
 
     @action
     def whole(
-        self, run: str, text: str, second: str = "", off: tuple[str, ...] = ()
+        self, run: str, text: str, second: str = "", off: list[str] | None = None
     ) -> dict[str, Any]:
         """Return what a model says of a text as a whole: its answer, the classes of positions, what
         each token adds, the source of a pair, and notes.
         """
-        reader, given = self.reader(run), Given(text, second, off)
-        answer: dict[str, Any] = {"notes": reader.notes(given)}
-        answer["figures"] = [figure(component) for component in reader.answer(given)]
-        source = reader.source_tokens(given)
+        reader, what = self.reader(run), given(text, second, off)
+        answer: dict[str, Any] = {"notes": reader.notes(what)}
+        answer["figures"] = [figure(component) for component in reader.answer(what)]
+        source = reader.source_tokens(what)
         if source is not None:
             answer["source"] = tokens_json(source, 0, len(source.ids))
-        added = reader.added(given) if text else None
+        added = reader.added(what) if text else None
         if added is not None:
             answer["added"] = {"name": added[0], "values": added[1]}
-        classes = reader.classes(given) if text else None
+        classes = reader.classes(what) if text else None
         if classes is not None:
             answer["classes"] = {"names": classes[0], "probabilities": classes[1]}
         return answer
@@ -102,16 +103,16 @@ class Read(Screen):
         text: str,
         at: int,
         second: str = "",
-        off: tuple[str, ...] = (),
+        off: list[str] | None = None,
         temperature: float = 1.0,
         top_k: int = 0,
         top_p: float = 1.0,
     ) -> dict[str, Any]:
         """Return the most probable tokens at a position, and what sampling leaves of them."""
-        reader, given = self.reader(run), Given(text, second, off)
+        reader, what = self.reader(run), given(text, second, off)
         try:
             cut = Cut(temperature, top_k, top_p)
-            expected = reader.expected(given, at, cut)
+            expected = reader.expected(what, at, cut)
         except ValueError as error:
             raise UsageError(str(error)) from None
         if expected is None:
@@ -135,22 +136,26 @@ class Read(Screen):
         text: str,
         at: int,
         second: str = "",
-        off: tuple[str, ...] = (),
+        off: list[str] | None = None,
         layer: str = ALL_LAYERS,
         head: int = -1,
     ) -> dict[str, Any]:
         """Return where a head, or all heads on average (-1), look from a position."""
-        given = Given(text, second, off)
-        reader = self.reader(run)
-        attention = reader.attention(given, at, layer)
+        reader, what = self.reader(run), given(text, second, off)
+        attention = reader.attention(what, at, layer)
         if attention is None:
             return {"weights": None}
-        pyramid = reader.pyramid(given, at, layer, head)
+        pyramid = reader.pyramid(what, at, layer, head)
         assert pyramid is not None
         rows, columns = pyramid.shape
         weights = attention.weights
         row = weights.mean(0) if head < 0 else weights[head]
+        names = reader.columns(what, attention)
+        shown = reader.tokens(what)
+        at = max(0, min(at, len(shown.ids) - 1))
         return {
+            "names": names,
+            "names_row": (shown.names(at, at + 1) or [""])[0],
             "weights": row[attention.frame.row],
             "heads": weights[:, attention.frame.row],
             "row": attention.frame.row,
@@ -162,6 +167,14 @@ class Read(Screen):
         }
 
     @action
+    def effects(
+        self, run: str, text: str, at: int, second: str = "", off: list[str] | None = None
+    ) -> dict[str, Any]:
+        """Return what each head is worth for the token at a position."""
+        effects = self.reader(run).effects(given(text, second, off), at)
+        return {"at": at, "effects": effects}
+
+    @action
     def tile(
         self,
         run: str,
@@ -171,12 +184,12 @@ class Read(Screen):
         row: int,
         column: int,
         second: str = "",
-        off: tuple[str, ...] = (),
+        off: list[str] | None = None,
         layer: str = ALL_LAYERS,
         head: int = -1,
     ) -> dict[str, Any]:
         """Return a tile of the map of a head: the greatest and the mean weights of its cells."""
-        pyramid = self.reader(run).pyramid(Given(text, second, off), at, layer, head)
+        pyramid = self.reader(run).pyramid(given(text, second, off), at, layer, head)
         if pyramid is None:
             return {"greatest": None}
         try:
@@ -219,6 +232,10 @@ class Read(Screen):
     def records(self, run: str) -> HeldOut:
         pipeline = self.opened.pipeline(run)
         return self.opened.cached(("records", id(pipeline)), lambda: HeldOut(pipeline))
+
+
+def given(text: str, second: str, off: list[str] | None) -> Given:
+    return Given(text, second, tuple(sorted(off or ())))
 
 
 def tokens_json(tokens: Tokens, first: int, last: int) -> dict[str, Any]:
