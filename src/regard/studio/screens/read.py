@@ -15,8 +15,28 @@ from regard.studio.screens import Screen, action, figure, register_screen
 EXAMPLE = 128  # tokens of running text that are shown first
 
 
+class Reading(Screen):
+    """A screen that reads texts; what reads with a run is kept with its model."""
+
+    def find_reader(self, run: str) -> Reader | None:
+        """Return what reads texts with a run; None if it reads something else."""
+        pipeline = self.opened.pipeline(run)
+        return self.opened.cached(("reader", id(pipeline)), lambda: open_reader(pipeline))
+
+    def reader(self, run: str) -> Reader:
+        reader = self.find_reader(run)
+        if reader is None:
+            raise UserError(f"{run} reads no texts token by token")
+        return reader
+
+    def records(self, run: str) -> HeldOut:
+        """Return the held-out records of a run."""
+        pipeline = self.opened.pipeline(run)
+        return self.opened.cached(("records", id(pipeline)), lambda: HeldOut(pipeline))
+
+
 @register_screen("read", title="Read")
-class Read(Screen):
+class Read(Reading):
     """One text, or one held-out record, as a model reads it."""
 
     @action
@@ -217,21 +237,6 @@ class Read(Screen):
                 for section in page.sections
             ],
         }
-
-    def find_reader(self, run: str) -> Reader | None:
-        """Return what reads texts with a run; None if it reads something else."""
-        pipeline = self.opened.pipeline(run)
-        return self.opened.cached(("reader", id(pipeline)), lambda: open_reader(pipeline))
-
-    def reader(self, run: str) -> Reader:
-        reader = self.find_reader(run)
-        if reader is None:
-            raise UserError(f"{run} reads no texts token by token")
-        return reader
-
-    def records(self, run: str) -> HeldOut:
-        pipeline = self.opened.pipeline(run)
-        return self.opened.cached(("records", id(pipeline)), lambda: HeldOut(pipeline))
 
 
 def given(text: str, second: str, off: list[str] | None) -> Given:

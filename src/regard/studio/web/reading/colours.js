@@ -40,11 +40,13 @@ export function highlightOf(what, value, most) {
   return `${what}-${Math.round(Math.min(1, Math.max(0, part)) * (LEVELS - 1))}`;
 }
 
-/** The colour of a highlight. @param {string} name */
-export function colourOf(name) {
+/** The colour of a highlight. @param {string} name @returns {number[]} */
+export function coloursOf(name) {
   const [what, level] = name.split("-");
-  return rgb(ramp(RAMPS[what] ?? "warm")[Number(level)]);
+  return ramp(RAMPS[what] ?? "warm")[Number(level)];
 }
+
+export const colourOf = (/** @type {string} */ name) => rgb(coloursOf(name));
 
 const highlights = /** @type {any} */ (globalThis.CSS)?.highlights;
 export const canHighlight = Boolean(highlights && globalThis.CSSStyleSheet && "adoptedStyleSheets" in document);

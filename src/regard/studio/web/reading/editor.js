@@ -5,6 +5,7 @@ import { html, useEffect, useLayoutEffect, useRef } from "../vendor/preact.js";
 import { Painted, colourOf, highlightOf } from "./colours.js";
 
 const BARRED = 400; // tokens up to which each has a bar
+const SHORT = 24; // characters that are set large and wide
 const BAR = 30; // pixels
 const NEAR = "600px"; // beyond the view, pages are read ahead
 
@@ -161,7 +162,7 @@ export function Editor({ pages, tokens, version, what, value, most, chosen, labe
     onCaret(pages[i + way].start + place);
   };
   const barred = pages.length === 1 && tokens.count <= BARRED;
-  return html`<div ref=${root} class=${`editor ${barred ? "barred" : ""} ${pages.length > 1 ? "long" : ""}`} tabindex=${pages.length > 1 ? 0 : null} role=${pages.length > 1 ? "group" : null} aria-label=${pages.length > 1 ? `${label}, ${pages.length} pages` : null}>
+  return html`<div ref=${root} class=${`editor ${barred ? "barred" : ""} ${pages.length === 1 && pages[0].text.length <= SHORT ? "short" : ""} ${pages.length > 1 ? "long" : ""}`} tabindex=${pages.length > 1 ? 0 : null} role=${pages.length > 1 ? "group" : null} aria-label=${pages.length > 1 ? `${label}, ${pages.length} pages` : null}>
     ${pages.map((page, i) => {
       const part = tokens.parts.get(page.start);
       return html`<${Page} key=${i} page=${page} part=${part} version=${part && pages.length === 1 ? version : part?.names.length} what=${what} most=${most} barred=${barred}

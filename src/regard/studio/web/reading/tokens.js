@@ -73,6 +73,14 @@ export class Tokens {
     return this.count === 0 ? 0 : null;
   }
 
+  /** The token with the most bits. @returns {Token | null} */
+  get worst() {
+    let found = /** @type {any} */ (null);
+    for (const part of this.parts.values())
+      part.bits?.forEach((b, k) => { if (Number.isFinite(b) && part.ends[k] > part.starts[k] && (!found || b > found.bits)) found = this.at(part.first + k); });
+    return found;
+  }
+
   /** The greatest finite bits. */
   get most() {
     let most = 0;

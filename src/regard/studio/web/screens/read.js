@@ -3,7 +3,7 @@
 import { call, useLatest } from "../api.js";
 import { Failure, Field, Figure, RunPicker, Slider } from "../components.js";
 import { Attention } from "../reading/attention.js";
-import { canHighlight, ramp, rgb, useSheet, useStyles } from "../reading/colours.js";
+import { canHighlight, coloursOf, highlightOf, inkOn, ramp, rgb, useSheet, useStyles } from "../reading/colours.js";
 import { Editor } from "../reading/editor.js";
 import { useTokens } from "../reading/tokens.js";
 import { WhatIf } from "../reading/what_if.js";
@@ -49,7 +49,7 @@ function Reading({ run, about, state, setState }) {
   const [goTo, setGoTo] = useState(/** @type {number | null} */ (null));
   const [off, setOff] = useState(/** @type {string[]} */ ([]));
   const [pinned, setPinned] = useState(/** @type {number | null} */ (null));
-  const wanted = useRef(state.at ?? "");
+  const wanted = useRef(/** @type {string | null} */ (state.at ?? "")); // the token to begin with; "": the most surprising
 
   useEffect(() => { // what the address names: a text, a record, or the run's example
     if (state.text) {
@@ -58,7 +58,7 @@ function Reading({ run, about, state, setState }) {
     } else if (state.record) {
       const control = new AbortController();
       call("read", "record", { run, number: Number(state.record) }, { signal: control.signal }).then(
-        (record) => { setText(record.text); setSecond(record.second); setFailure(null); setCaret(0); },
+        (record) => { setText(record.text); setSecond(record.second); setFailure(null); wanted.current = state.at ?? ""; },
         (error) => control.signal.aborted || setFailure(error));
       return () => control.abort();
     } else if (text === null) {
@@ -84,10 +84,11 @@ function Reading({ run, about, state, setState }) {
   const token = at === null ? null : tokens.at(at);
   const position = pinned ?? at;
   useEffect(() => { // the position that the address names, once its token is known
-    if (wanted.current === "" || tokens.count < 0) return;
-    const there = tokens.at(Number(wanted.current));
-    wanted.current = "";
-    if (there) setGoTo(there.start);
+    if (wanted.current === null || tokens.count < 0) return;
+    const there = wanted.current === "" ? tokens.worst : tokens.at(Number(wanted.current));
+    wanted.current = null;
+    if (there) setCaret(there.start);
+    if (there && state.at) setGoTo(there.start);
   }, [version]);
   useEffect(() => { if (at !== null && ready && String(at) !== state.at && document.activeElement?.closest(".editor")) setState({ at }); }, [at]);
 
@@ -112,7 +113,7 @@ function Reading({ run, about, state, setState }) {
       <${Editor} pages=${pages} tokens=${tokens} version=${version} what=${what} value=${value} most=${most} label=${capital(about.reads[about.reads.length - 1])}
         chosen=${token} onText=${(/** @type {string} */ next, /** @type {number} */ place) => { paired ? change(text ?? "", next) : change(next, second); setCaret(place); }}
         onCaret=${setCaret} setVisible=${setVisible} goTo=${goTo} />
-      ${marker && pages.length === 1 && html`<button type="button" class=${`marker ${at === marker.i ? "here" : ""}`} onClick=${() => setGoTo(shown.length)} title=${surprise(marker.bits)}>${marker.name} ${Number.isNaN(marker.bits) ? "" : `${amount(marker.bits)} bits`}</button>`}
+      ${marker && pages.length === 1 && html`<button type="button" class=${`marker ${at === marker.i ? "here" : ""}`} onClick=${() => setGoTo(shown.length)} title=${surprise(marker.bits)} style=${Number.isNaN(value(tokens.parts.get(pages[0].start), marker.i)) ? {} : paper(what, value(tokens.parts.get(pages[0].start), marker.i), most)}>${marker.name} ${Number.isNaN(marker.bits) ? "" : `${amount(marker.bits)} bits`}</button>`}
       <p class="readout" role="status" data-at=${at ?? ""} data-bits=${token ? token.bits : ""} data-rank=${token ? token.rank : ""}>${describe(token, at, tokens, what, value, whole.value, about)}</p>
       ${what && html`<div class="legend">${what === "adds" ? amount(-most) : 0} <span class="bar" style=${{ background: `linear-gradient(90deg, ${ramp(what === "adds" ? "diverging" : "warm").map(rgb).join(", ")})` }}></span> ${amount(most)} ${unit}
         ${busy && html`<span> · reading …</span>`}</div>`}
@@ -126,6 +127,12 @@ function Reading({ run, about, state, setState }) {
       <section aria-label="Where it looked"><h2>Where it looked</h2><${Attention} asked=${positionArgs} layers=${about.layers} averages=${about.averages} state=${state} setState=${setState} onPick=${pick} pinned=${pinned} setPinned=${setPinned} /></section>
       <section aria-label="What if"><h2>What if</h2><${WhatIf} asked=${positionArgs} token=${token} layers=${about.layers} off=${off} setOff=${setOff} paired=${paired} /></section>
     </div>`;
+}
+
+/** The colours of a token. @param {string} what @param {number} value @param {number} most */
+function paper(what, value, most) {
+  const colour = coloursOf(highlightOf(what, value, most));
+  return { background: rgb(colour), color: inkOn(colour) };
 }
 
 const capital = (/** @type {string} */ text) => text[0].toUpperCase() + text.slice(1);
