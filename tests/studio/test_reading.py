@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -280,6 +282,26 @@ def test_only_the_last_results_are_kept():
     for key in (1, 2, 1, 3, 1, 2):
         kept.get(key, lambda key=key: made.append(key) or key)
     assert made == [1, 2, 3, 2]  # 2 was the oldest when 3 came
+
+
+def test_what_fails_is_tried_again_and_what_is_asked_for_twice_is_made_once():
+    kept, made, begun, go_on = Kept(2), [], threading.Event(), threading.Event()
+    with pytest.raises(ZeroDivisionError):
+        kept.get(1, lambda: 1 // 0)
+    assert kept.get(1, lambda: 5) == 5
+
+    def make():
+        made.append(1)
+        begun.set()
+        go_on.wait(10)
+        return 7
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(kept.get, 2, make)
+        begun.wait(10)
+        second = pool.submit(kept.get, 2, make)
+        go_on.set()
+        assert (first.result(), second.result(), made) == (7, 7, [1])
 
 
 def test_items_that_are_no_texts_have_no_reader(translator):

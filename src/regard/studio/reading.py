@@ -13,6 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -185,27 +186,46 @@ class Attention:
 
 
 class Kept(Generic[Result]):
-    """The last results by key, of at most `most` by `size_of`; for several threads."""
+    """The last results by key, of at most `most` by `size_of`. What several threads ask for at once
+    is made once.
+    """
 
     def __init__(self, most: int, size_of: Callable[[Result], int] = lambda result: 1) -> None:
         self.most, self.size_of = most, size_of
-        self.results: OrderedDict[Hashable, Result] = OrderedDict()
+        self.results: OrderedDict[Hashable, Future[Result]] = OrderedDict()
         self.lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Result]) -> Result:
         """Return the result of this key, made if it is not there."""
         with self.lock:
-            if key in self.results:
+            future = self.results.get(key)
+            if future is not None:
                 self.results.move_to_end(key)
-                return self.results[key]
-        result = make()
+            else:
+                mine: Future[Result] = Future()
+                self.results[key] = mine
+        if future is not None:
+            return future.result()
+        try:
+            mine.set_result(make())
+        except BaseException as error:
+            mine.set_exception(error)
+            with self.lock:
+                self.results.pop(key, None)
+            raise
         with self.lock:
-            self.results[key] = result
-            while (
-                len(self.results) > 1 and sum(map(self.size_of, self.results.values())) > self.most
-            ):
-                self.results.popitem(last=False)
-        return result
+            self._drop()
+        return mine.result()
+
+    def _drop(self) -> None:
+        """Forget the oldest results while there are too many."""
+        sizes = {k: self.size_of(f.result()) for k, f in self.results.items() if f.done()}
+        total = sum(sizes.values())
+        for key, size in list(sizes.items())[:-1]:
+            if total <= self.most:
+                return
+            del self.results[key]
+            total -= size
 
 
 READERS: dict[type[Pipeline], type[Reader]] = {}

@@ -208,10 +208,15 @@ def draw_metric(document: Any, name: str) -> Intervals | None:
     rows = [row for row in rows if row[2].get("value") is not None]
     if not rows:
         return None
-    ends = [[m.get(key, m["value"]) for _, _, m in rows] for key in ("value", "low", "high")]
+    values, low, high = (
+        [float(metric.get(key, metric["value"])) for _, _, metric in rows]
+        for key in ("value", "low", "high")
+    )
     return Intervals(
         [model for model, _, _ in rows],
-        *ends,
+        values,
+        low,
+        high,
         title=name.replace("_", " ").capitalize(),
         unit=name.replace("_", " "),
         highlight=[i for i, (_, rank, _) in enumerate(rows) if rank == 1],

@@ -123,5 +123,5 @@ export function useTokens({ run, text, second, off, shown, visible, ready }) {
     load().catch((error) => !control.signal.aborted && setState((old) => ({ ...old, error, busy: false })));
     return () => control.abort();
   }, [key, wanted.join(), pages, ready]);
-  return { pages, ...state };
+  return { pages, ...state, current: held.current.key === key && state.tokens === held.current.tokens };
 }

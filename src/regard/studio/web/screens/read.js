@@ -78,7 +78,7 @@ function Reading({ run, about, state, setState }) {
   const ready = text !== null;
   const shown = (paired ? second : text) ?? "";
   const asked = { run, text: text ?? "", second, off };
-  const { pages, tokens, version, error, busy } = useTokens({ ...asked, shown, visible: visiblePages, ready });
+  const { pages, tokens, version, error, busy, current } = useTokens({ ...asked, shown, visible: visiblePages, ready });
   const whole = useLatest("read", "whole", ready ? asked : null, { delay: shown.length > 4000 ? 400 : 0 });
   const at = tokens.find(caret);
   const token = at === null ? null : tokens.at(at);
@@ -106,7 +106,7 @@ function Reading({ run, about, state, setState }) {
   useEffect(() => setGoTo(null), [goTo]);
   const end = tokens.count > 0 ? tokens.at(tokens.count - 1) : null;
   const marker = end && end.start === end.end ? end : null;
-  const positionArgs = ready && position !== null ? { ...asked, at: position } : null;
+  const positionArgs = ready && current && position !== null ? { ...asked, at: position } : null; // once the tokens are known
   return html`<${Failure} error=${failure ?? error ?? whole.error} />
     ${paired && html`<${Field} label=${capital(about.reads[0])}><textarea rows="2" value=${text ?? ""} onInput=${(/** @type {any} */ e) => change(e.target.value, second)}></textarea></${Field}>`}
     <section class=${`reading-text ${busy ? "reads" : ""}`} aria-label=${capital(about.reads[about.reads.length - 1])}>
