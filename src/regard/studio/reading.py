@@ -259,6 +259,7 @@ class Reader(ABC):
     at_once: ClassVar[int] = MOST_WINDOW  # tokens that are scored in one answer
     switches: ClassVar[bool] = True  # whether heads can be switched off
     expects: ClassVar[bool] = True  # whether tokens are predicted
+    causal: ClassVar[bool] = False  # the row of a position is that of the token before it
 
     def __init__(self, pipeline: Any) -> None:
         self.pipeline = pipeline
@@ -454,6 +455,8 @@ class Reader(ABC):
 @register_reader(Generator)
 class LanguageReader(Reader):
     """A language model: every token is predicted from those before it."""
+
+    causal = True
 
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)

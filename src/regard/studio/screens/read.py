@@ -175,6 +175,7 @@ class Read(Reading):
         at = max(0, min(at, len(shown.ids) - 1))
         return {
             "names": names,
+            "predicts": reader.causal,
             "names_row": (shown.names(at, at + 1) or [""])[0],
             "weights": row[attention.frame.row],
             "heads": weights[:, attention.frame.row],

@@ -69,7 +69,7 @@ function Page({ page, part, version, value, what, most, barred, chosen, label, o
     }).filter(Boolean));
     painted.current.paint(ranges.map(([name, range]) => [name, range]));
     if (!barred) return;
-    const draw = () => drawBars(canvas.current, box.current, ranges, most);
+    const draw = () => canvas.current && drawBars(canvas.current, box.current, ranges, most);
     draw();
     const observer = new ResizeObserver(draw);
     observer.observe(box.current);

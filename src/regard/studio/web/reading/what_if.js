@@ -5,12 +5,12 @@ import { Failure } from "../components.js";
 import { html, useState } from "../vendor/preact.js";
 import { amount, visible } from "./words.js";
 
-/** @param {{asked: any, token: any, layers: any[], off: string[], setOff: (off: string[]) => void, paired: boolean}} props */
-export function WhatIf({ asked, token, layers, off, setOff }) {
+/** @param {{asked: any, token: any, layers: any[], off: string[], setOff: (off: string[]) => void, expects: boolean}} props */
+export function WhatIf({ asked, token, layers, off, setOff, expects }) {
   const switchable = layers.filter((one) => one.switchable);
   const [measured, setMeasured] = useState(false);
   const { value, error, busy } = useLatest("read", "effects", measured && asked && token ? asked : null, { delay: 150 });
-  if (!switchable.length) return html`<p class="note">This model has no heads to switch off.</p>`;
+  if (!switchable.length) return html`<p class="note">No heads can be switched off here.</p>`;
   const toggle = (/** @type {string} */ name) => setOff(off.includes(name) ? off.filter((one) => one !== name) : [...off, name]);
   const effects = value?.effects && asked && value.at === asked.at ? value.effects : null;
   const width = Math.max(...switchable.map((one) => one.heads));
@@ -23,7 +23,7 @@ export function WhatIf({ asked, token, layers, off, setOff }) {
           ${effects && html`<span class=${change < 0 ? "loss" : "gain"} data-head=${name} data-effect=${change}>${change > 0 ? "+" : ""}${amount(change)}</span>`}</label></td>`;
       })}</tr>`)}</tbody></table>
     <div class="tools"><button type="button" disabled=${!off.length} onClick=${() => setOff([])}>All on</button>
-      <button type="button" aria-pressed=${measured} onClick=${() => setMeasured(!measured)}>What is each head worth?</button></div>
+      ${expects && html`<button type="button" aria-pressed=${measured} onClick=${() => setMeasured(!measured)}>What is each head worth?</button>`}</div>
     <${Failure} error=${error} />
     ${busy && measured && html`<p class="hint">Measuring …</p>`}
     ${effects && html`<p class="hint">Change of the log-probability of “${visible(token.name)}”, in bits, with that head alone off: below 0, it helps.</p>`}`;
