@@ -174,6 +174,16 @@ def test_typing_redraws_and_a_click_inserts(tab, runs):
     assert len(tab.text_content(".editor .box")) == 7
 
 
+def test_a_line_break_is_one_symbol(tab):
+    visit(tab, "read", run="book", text="ada.")
+    tab.click(".editor .box")
+    tab.keyboard.press("Control+End")
+    tab.keyboard.press("Enter")
+    tab.wait_for_function("() => location.hash.includes('text=ada.%0A&')")
+    tab.keyboard.type("b")
+    tab.wait_for_function("() => location.hash.includes('text=ada.%0Ab&')")
+
+
 def test_a_head_that_is_off_changes_what_is_read(tab, runs):
     pipeline = load(runs / "names")
     visit(tab, "read", run="names", text="adabea", at=3)

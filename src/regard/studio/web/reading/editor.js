@@ -9,9 +9,16 @@ const SHORT = 24; // characters that are set large and wide
 const BAR = 30; // pixels
 const NEAR = "600px"; // beyond the view, pages are read ahead
 
-/** @param {HTMLElement} box */
-function textOf(box) {
-  return (box.textContent ?? "").replace(/\r/g, "");
+/** The text of a page. Browsers end a last empty line with a line break of their own: at the end of the text it does
+ * not count. @param {HTMLElement} box @param {boolean} last */
+function textOf(box, last) {
+  const text = (box.textContent ?? "").replace(/\r/g, "");
+  return last ? text.replace(/\n$/, "") : text;
+}
+
+/** @param {HTMLElement} box @param {string} text @param {boolean} last */
+function setText(box, text, last) {
+  box.textContent = last && text.endsWith("\n") ? `${text}\n` : text;
 }
 
 /** @param {HTMLElement} box @param {number} from @param {number} to */
@@ -30,7 +37,7 @@ function rangeOf(box, from, to) {
 function caretIn(box) {
   const selection = getSelection();
   if (!selection?.focusNode || !box.contains(selection.focusNode)) return null;
-  if (selection.focusNode === box) return selection.focusOffset ? textOf(box).length : 0;
+  if (selection.focusNode === box) return selection.focusOffset ? textOf(box, true).length : 0;
   const range = document.createRange();
   range.setStart(box, 0);
   range.setEnd(selection.focusNode, selection.focusOffset);
@@ -44,25 +51,25 @@ function setCaret(box, place) {
 }
 
 /** @param {{page: any, part: any, version: any, value: (k: number) => number, what: string, most: number, barred: boolean,
- *   chosen: {start: number, end: number} | null, label: string, onText: (text: string, caret: number) => void,
- *   onCaret: (offset: number) => void, watch: (box: HTMLElement) => () => void, leave: (way: number) => void}} props */
-function Page({ page, part, version, value, what, most, barred, chosen, label, onText, onCaret, watch, leave }) {
+ *   chosen: {start: number, end: number} | null, label: string, last: boolean,
+ *   onText: (text: string, caret: number) => void, onCaret: (offset: number) => void, watch: (box: HTMLElement) => () => void, leave: (way: number) => void}} props */
+function Page({ page, part, version, value, what, most, barred, chosen, label, last, onText, onCaret, watch, leave }) {
   const box = useRef(/** @type {any} */ (null));
   const canvas = useRef(/** @type {any} */ (null));
   const painted = useRef(new Painted());
   const place = useRef(new Painted());
 
   useLayoutEffect(() => { // text from elsewhere; what was typed here is there already
-    if (textOf(box.current) === page.text) return;
+    if (textOf(box.current, last) === page.text) return;
     const caret = document.activeElement === box.current ? caretIn(box.current) : null;
-    box.current.textContent = page.text;
+    setText(box.current, page.text, last);
     if (caret !== null) setCaret(box.current, caret);
-  }, [page.text]);
+  }, [page.text, last]);
   useEffect(() => watch(box.current), []);
   useEffect(() => () => { painted.current.clear(); place.current.clear(); }, []);
 
   useEffect(() => {
-    if (!part || textOf(box.current) !== page.text) return;
+    if (!part || textOf(box.current, last) !== page.text) return;
     const ranges = /** @type {[string, Range, number][]} */ (Array.from(part.names, (_, k) => {
       const range = rangeOf(box.current, Math.max(0, part.starts[k] - page.start), part.ends[k] - page.start);
       return range && part.ends[k] > page.start && [highlightOf(what, value(k), most), range, Math.abs(value(k))];
@@ -81,7 +88,7 @@ function Page({ page, part, version, value, what, most, barred, chosen, label, o
     place.current.paint(range && chosen && chosen.start >= page.start ? [["position", range]] : []);
   }, [chosen?.start, chosen?.end, page.text]);
 
-  const typed = () => onText(textOf(box.current), caretIn(box.current) ?? 0);
+  const typed = () => onText(textOf(box.current, last), caretIn(box.current) ?? 0);
   const moved = () => {
     const caret = caretIn(box.current);
     if (caret !== null) onCaret(page.start + caret);
@@ -90,7 +97,7 @@ function Page({ page, part, version, value, what, most, barred, chosen, label, o
     const caret = caretIn(box.current);
     const selected = !getSelection()?.isCollapsed;
     if (event.shiftKey || event.altKey || event.ctrlKey || event.metaKey || selected) return;
-    if (["ArrowRight", "ArrowDown"].includes(event.key) && caret === textOf(box.current).replace(/\n$/, "").length) leave(1);
+    if (["ArrowRight", "ArrowDown"].includes(event.key) && caret === textOf(box.current, true).length) leave(1);
     else if (["ArrowLeft", "ArrowUp"].includes(event.key) && caret === 0) leave(-1);
     else return;
     event.preventDefault();
@@ -167,6 +174,6 @@ export function Editor({ pages, tokens, version, what, value, most, chosen, labe
       const part = tokens.parts.get(page.start);
       return html`<${Page} key=${i} page=${page} part=${part} version=${part && pages.length === 1 ? version : part?.names.length} what=${what} most=${most} barred=${barred}
         value=${(/** @type {number} */ k) => value(part, k)} chosen=${chosen && chosen.start >= page.start && chosen.start < page.stop ? chosen : null}
-        label=${pages.length > 1 ? `${label}, page ${i + 1}` : label} onText=${typed(i)} onCaret=${onCaret} watch=${watch} leave=${leave(i)} />`;
+        last=${i === pages.length - 1} label=${pages.length > 1 ? `${label}, page ${i + 1}` : label} onText=${typed(i)} onCaret=${onCaret} watch=${watch} leave=${leave(i)} />`;
     })}</div>`;
 }

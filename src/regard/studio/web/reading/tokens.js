@@ -90,8 +90,9 @@ export class Tokens {
 }
 
 /** Read the pages in view, the newest text first of all; what is on its way for an older one is dropped.
- * @param {{run: string, text: string, second: string, off: string[], shown: string, visible: number[], ready: boolean}} what */
-export function useTokens({ run, text, second, off, shown, visible, ready }) {
+ * @param {{run: string, text: string, second: string, off: string[], shown: string, visible: number[], ready: boolean,
+ * caret: number}} what */
+export function useTokens({ run, text, second, off, shown, visible, ready, caret }) {
   const pages = useMemo(() => split(shown), [shown]);
   const [state, setState] = useState({ tokens: new Tokens(), version: 0, error: /** @type {Error | null} */ (null), busy: false });
   const held = useRef({ key: "", tokens: new Tokens() });
@@ -103,6 +104,8 @@ export function useTokens({ run, text, second, off, shown, visible, ready }) {
     const { tokens } = held.current;
     const missing = wanted.map((i) => pages[i]).filter((page) => !tokens.parts.has(page.start));
     if (!missing.length) return;
+    const far = (/** @type {TextPage} */ page) => (caret < page.start ? page.start - caret : Math.max(0, caret - page.stop));
+    missing.sort((a, b) => far(a) - far(b)); // the page with the caret first
     const control = new AbortController();
     const load = async () => {
       for (const page of missing) {
@@ -115,7 +118,8 @@ export function useTokens({ run, text, second, off, shown, visible, ready }) {
           const n = part.names.length;
           from = n ? part.ends[n - 1] : page.stop;
           more = n > before && part.first + n < tokens.count && from < page.stop;
-          setState((old) => ({ tokens, version: old.version + 1, error: null, busy: more }));
+          const reads = more || page !== missing[missing.length - 1];
+          setState((old) => ({ tokens, version: old.version + 1, error: null, busy: reads }));
         }
       }
     };

@@ -78,7 +78,7 @@ function Reading({ run, about, state, setState }) {
   const ready = text !== null;
   const shown = (paired ? second : text) ?? "";
   const asked = { run, text: text ?? "", second, off };
-  const { pages, tokens, version, error, busy, current } = useTokens({ ...asked, shown, visible: visiblePages, ready });
+  const { pages, tokens, version, error, busy, current } = useTokens({ ...asked, shown, visible: visiblePages, ready, caret });
   const whole = useLatest("read", "whole", ready ? asked : null, { delay: shown.length > 4000 ? 400 : 0 });
   const at = tokens.find(caret);
   const token = at === null ? null : tokens.at(at);
