@@ -182,6 +182,7 @@ def test_a_line_break_is_one_symbol(tab):
     tab.wait_for_function("() => location.hash.includes('text=ada.%0A&')")
     tab.keyboard.type("b")
     tab.wait_for_function("() => location.hash.includes('text=ada.%0Ab&')")
+    assert shown(tab)["at"] == 6
 
 
 def test_a_head_that_is_off_changes_what_is_read(tab, runs):

@@ -23,7 +23,7 @@ from regard.pipelines.generator import Generator
 from regard.pipelines.masked_predictor import MaskedPredictor
 from regard.pipelines.predictor import Predictor
 from regard.registry import MODELS
-from regard.studio.reading import ALL_LAYERS, Cut, Given, Kept, open_reader
+from regard.studio.reading import ALL_LAYERS, Cut, Given, RecentResults, open_reader
 from regard.tokenizers import Characters
 
 TEXTS = ["abba", "cab", "bac", "abc", "baab", "ccab", "acca"]
@@ -121,7 +121,7 @@ def test_the_cuts_are_those_of_sampling():
     by_id = dict(zip(ids[0].tolist(), (weights / weights.sum())[0].tolist(), strict=True))
     for i, p in zip(expected.ids, expected.after, strict=True):
         assert p == pytest.approx(by_id.get(i, 0.0), abs=1e-6)
-    assert expected.kept == int((weights > 0).sum())
+    assert expected.remaining == int((weights > 0).sum())
 
 
 def test_running_text_begins_without_a_score_and_goes_on_after_its_end():
@@ -278,17 +278,17 @@ def test_tokens_are_found_by_their_place_in_the_text():
 
 
 def test_only_the_last_results_are_kept():
-    kept, made = Kept(2), []
+    results, made = RecentResults(2), []
     for key in (1, 2, 1, 3, 1, 2):
-        kept.get(key, lambda key=key: made.append(key) or key)
+        results.get(key, lambda key=key: made.append(key) or key)
     assert made == [1, 2, 3, 2]  # 2 was the oldest when 3 came
 
 
 def test_what_fails_is_tried_again_and_what_is_asked_for_twice_is_made_once():
-    kept, made, begun, go_on = Kept(2), [], threading.Event(), threading.Event()
+    results, made, begun, go_on = RecentResults(2), [], threading.Event(), threading.Event()
     with pytest.raises(ZeroDivisionError):
-        kept.get(1, lambda: 1 // 0)
-    assert kept.get(1, lambda: 5) == 5
+        results.get(1, lambda: 1 // 0)
+    assert results.get(1, lambda: 5) == 5
 
     def make():
         made.append(1)
@@ -297,9 +297,9 @@ def test_what_fails_is_tried_again_and_what_is_asked_for_twice_is_made_once():
         return 7
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(kept.get, 2, make)
+        first = pool.submit(results.get, 2, make)
         begun.wait(10)
-        second = pool.submit(kept.get, 2, make)
+        second = pool.submit(results.get, 2, make)
         go_on.set()
         assert (first.result(), second.result(), made) == (7, 7, [1])
 

@@ -68,7 +68,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Layer:
+class AttentionLayer:
     """A layer with attention weights: how many heads, whether it looks at the source of a pair, and
     whether its heads can be switched off.
     """
@@ -137,7 +137,7 @@ class Scores:
 @dataclass(frozen=True, eq=False)
 class Expected:
     """The most probable tokens at a position with their probabilities, and what is left of them
-    after temperature, top-K and top-P; `kept` of `size` tokens are left.
+    after temperature, top-K and top-P; `remaining` of `size` tokens are left.
     """
 
     ids: list[int]
@@ -145,7 +145,7 @@ class Expected:
     logits: Floats
     probabilities: Floats
     after: Floats
-    kept: int
+    remaining: int
     size: int
 
 
@@ -159,7 +159,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Frame:
+class WindowPosition:
     """The window, inputs `start` to `stop`, that holds a position: `row` is the position there, and
     input `start` is shown token `first`, which is below 0 for a marker before the text.
     """
@@ -177,7 +177,7 @@ class Attention:
     """
 
     weights: Floats
-    frame: Frame
+    frame: WindowPosition
     source: bool
 
     @property
@@ -185,7 +185,7 @@ class Attention:
         return 0 if self.source else self.frame.first
 
 
-class Kept(Generic[Result]):
+class RecentResults(Generic[Result]):
     """The last results by key, of at most `most` by `size_of`. What several threads ask for at once
     is made once.
     """
@@ -246,8 +246,7 @@ def open_reader(pipeline: Pipeline) -> Reader | None:
     """Return what reads texts with a pipeline; None if it reads other items, or none alone."""
     if not pipeline.source_tokenizer.reads_text:
         return None
-    readers = (READERS[cls] for cls in type(pipeline).__mro__ if cls in READERS)
-    reader = next(readers, None)
+    reader = next((READERS[cls] for cls in type(pipeline).__mro__ if cls in READERS), None)
     return None if reader is None else reader(pipeline)
 
 
@@ -265,8 +264,12 @@ class Reader(ABC):
         self.pipeline = pipeline
         self.model, self.tokenizer = pipeline.model, pipeline.tokenizer
         self.window = min(int(self.model.config.max_len), MOST_WINDOW)
-        self.maps: Kept[Floats] = Kept(KEPT_BYTES, lambda weights: int(weights.nbytes))
-        self.pyramids: Kept[Pyramid] = Kept(KEPT_BYTES, lambda pyramid: pyramid.nbytes)
+        self.maps: RecentResults[Floats] = RecentResults(
+            KEPT_BYTES, lambda weights: int(weights.nbytes)
+        )
+        self.pyramids: RecentResults[Pyramid] = RecentResults(
+            KEPT_BYTES, lambda pyramid: pyramid.nbytes
+        )
 
     @abstractmethod
     def tokens(self, given: Given) -> Tokens:
@@ -330,11 +333,11 @@ class Reader(ABC):
         return None
 
     @abstractmethod
-    def frame(self, given: Given, at: int) -> Frame:
+    def frame(self, given: Given, at: int) -> WindowPosition:
         """Return the window that holds a position."""
 
     @abstractmethod
-    def activations(self, given: Given, frame: Frame, tap: Tap) -> None:
+    def activations(self, given: Given, frame: WindowPosition, tap: Tap) -> None:
         """Read a window, with a tap."""
 
     @abstractmethod
@@ -342,13 +345,13 @@ class Reader(ABC):
         """Read something short, to learn the names of activations."""
 
     @cached_property
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[AttentionLayer]:
         """The layers that have attention weights."""
         tap = Tap(["*.weights"])
         with evaluating(self.model):
             self.look(tap)
         return [
-            Layer(
+            AttentionLayer(
                 layer,
                 heads=x.size(1),
                 source=layer.endswith(".cross"),
@@ -394,7 +397,7 @@ class Reader(ABC):
         weights = self.maps.get(key, lambda: self._weights(given, frame, layers))
         return Attention(weights, frame, layers[0].source)
 
-    def choose_layers(self, name: str) -> list[Layer]:
+    def choose_layers(self, name: str) -> list[AttentionLayer]:
         """Return the layer of a name, or all of the text itself if their mean is wanted."""
         if name == ALL_LAYERS and self.averages:
             return [layer for layer in self.layers if not layer.source]
@@ -404,7 +407,9 @@ class Reader(ABC):
             raise UsageError(f"layer must be one of {', '.join(names)}, got {name!r}")
         return chosen
 
-    def _weights(self, given: Given, frame: Frame, layers: Sequence[Layer]) -> Floats:
+    def _weights(
+        self, given: Given, frame: WindowPosition, layers: Sequence[AttentionLayer]
+    ) -> Floats:
         names = [f"{layer.name}.weights" for layer in layers]
         tap = self.tap(given, names)
         assert tap is not None
@@ -432,22 +437,22 @@ class Reader(ABC):
         possible = logits.clone()
         possible[self.tokenizer.never_produced(len(logits))] = -math.inf
         sample = Sample(cut.temperature, cut.top_k, cut.top_p)
-        kept = torch.zeros_like(logits)
+        after = torch.zeros_like(logits)
         if possible.isfinite().any():
             weights, ids = sample.weights(possible[None])
             if ids is None:
-                kept = weights[0]
+                after = weights[0]
             else:
-                kept[ids[0]] = weights[0]
-            kept = kept / kept.sum()
+                after[ids[0]] = weights[0]
+            after = after / after.sum()
         top = torch.sort(probabilities, descending=True, stable=True).indices[:SHOWN]
         return Expected(
             ids=top.tolist(),
             names=[self.tokenizer.text(int(i)) for i in top],
             logits=logits[top].numpy(),
             probabilities=probabilities[top].numpy(),
-            after=kept[top].numpy(),
-            kept=int((kept > 0).sum()),
+            after=after[top].numpy(),
+            remaining=int((after > 0).sum()),
             size=len(logits),
         )
 
@@ -461,9 +466,9 @@ class LanguageReader(Reader):
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)
         self.stride = max(1, self.window // 2)
-        self.passes: Kept[Callable[[slice], Tensor]] = Kept(KEPT_PASSES)
-        self.encoded: Kept[tuple[Ints, bool]] = Kept(8)
-        self.shown: Kept[Tokens] = Kept(8)
+        self.passes: RecentResults[Callable[[slice], Tensor]] = RecentResults(KEPT_PASSES)
+        self.encoded: RecentResults[tuple[Ints, bool]] = RecentResults(8)
+        self.shown: RecentResults[Tokens] = RecentResults(8)
 
     @property
     def constrain(self) -> Constrain | None:
@@ -568,13 +573,13 @@ class LanguageReader(Reader):
             return None
         return self.rows(given, self.window_of(t, len(inputs)), slice(t, t + 1))[0]
 
-    def frame(self, given: Given, at: int) -> Frame:
+    def frame(self, given: Given, at: int) -> WindowPosition:
         inputs, lead = self.inputs(given), self.lead(self.ids(given)[0])
         t = min(max(0, at - lead), len(inputs) - 1)
         start, stop = self.window_of(t, len(inputs))
-        return Frame(start, stop, t - start, start + lead - 1)
+        return WindowPosition(start, stop, t - start, start + lead - 1)
 
-    def activations(self, given: Given, frame: Frame, tap: Tap) -> None:
+    def activations(self, given: Given, frame: WindowPosition, tap: Tap) -> None:
         self.forward(given, self.inputs(given)[frame.start : frame.stop], tap)
 
     def effects(self, given: Given, at: int) -> Floats | None:
@@ -597,7 +602,7 @@ class LanguageReader(Reader):
         return effects
 
     def _without(
-        self, given: Given, ids: Tensor, pairs: Sequence[tuple[Layer, int]], target: int
+        self, given: Given, ids: Tensor, pairs: Sequence[tuple[AttentionLayer, int]], target: int
     ) -> Tensor:
         """Return the log-probability (n,) of a token after ids (T,), with one head off in each row;
         fewer pairs than AT_ONCE have a row at the end where all are on.
@@ -638,7 +643,7 @@ class TargetReader(LanguageReader):
 
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)
-        self.conditioned: Kept[LanguageModel] = Kept(4)
+        self.conditioned: RecentResults[LanguageModel] = RecentResults(4)
 
     def example(self, most: int) -> tuple[str, str] | None:
         source, target = self.pipeline.example(most)
@@ -730,13 +735,13 @@ class MaskedReader(Reader):
         rows = self.log_probs(given, [at + 1])
         return torch.from_numpy(rows[at + 1]).float() if rows else None
 
-    def frame(self, given: Given, at: int) -> Frame:
+    def frame(self, given: Given, at: int) -> WindowPosition:
         ids = self.ids(given)
         at = min(max(0, at), len(ids) - 2) + 1
         start, piece = self.piece(ids, at)
-        return Frame(start, start + len(piece), at - start, start - 1)
+        return WindowPosition(start, start + len(piece), at - start, start - 1)
 
-    def activations(self, given: Given, frame: Frame, tap: Tap) -> None:
+    def activations(self, given: Given, frame: WindowPosition, tap: Tap) -> None:
         piece = self.ids(given)[frame.start : frame.stop]
         with evaluating(self.model):
             self.model.vectors(as_inputs(piece, device_of(self.model)), tap=tap)
@@ -754,7 +759,7 @@ class PredictionReader(Reader):
 
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)
-        self.contexts: Kept[PredictionContext] = Kept(8)
+        self.contexts: RecentResults[PredictionContext] = RecentResults(8)
 
     def context(self, given: Given) -> PredictionContext:
         return self.contexts.get(given.text, lambda: PredictionContext(self.pipeline, given.text))
@@ -819,11 +824,11 @@ class PredictionReader(Reader):
     def notes(self, given: Given) -> list[str]:
         return self.context(given).reading_notes[:1] if given.text else []
 
-    def frame(self, given: Given, at: int) -> Frame:
+    def frame(self, given: Given, at: int) -> WindowPosition:
         count, (before, _) = len(self.ids(given)), self.tokenizer.markers
-        return Frame(0, count, min(max(0, at + before), count - 1), -before)
+        return WindowPosition(0, count, min(max(0, at + before), count - 1), -before)
 
-    def activations(self, given: Given, frame: Frame, tap: Tap) -> None:
+    def activations(self, given: Given, frame: WindowPosition, tap: Tap) -> None:
         self.predict(given, tap)
 
     def look(self, tap: Tap) -> None:

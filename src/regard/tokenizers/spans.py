@@ -83,14 +83,14 @@ def _find(text: str, lower: str, piece: str | None, at: int) -> int:
     at = min(at, len(text))
     if not piece or lower.startswith((piece.casefold(), piece), at):
         return at
-    for whole, part in (
+    for letters, part in (
         (text, piece),
         (lower, piece.casefold()),
         (lower, piece.strip().casefold()),
     ):
-        place = whole.find(part, at, at + AHEAD + len(part)) if part else -1
-        if place >= 0:
-            return place
+        start = letters.find(part, at, at + AHEAD + len(part)) if part else -1
+        if start >= 0:
+            return start
     return at
 
 

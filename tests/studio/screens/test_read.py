@@ -108,8 +108,10 @@ def test_expected_tokens_can_be_inserted(screen):
     assert len(answer["tokens"]) == min(20, TOKENIZER.vocab_size)
     inserts = dict(zip(answer["tokens"], answer["inserts"], strict=True))
     assert inserts["a"] == "a" and inserts["<E>"] == ""
-    assert answer["kept"] == TOKENIZER.vocab_size - 3  # all but the markers that are never drawn
-    assert screen.expect("names", "ab", 2, top_k=1)["kept"] == 1
+    assert (
+        answer["remaining"] == TOKENIZER.vocab_size - 3
+    )  # all but the markers that are never drawn
+    assert screen.expect("names", "ab", 2, top_k=1)["remaining"] == 1
     with pytest.raises(UsageError, match="top_p must be above 0"):
         screen.expect("names", "ab", 2, top_p=0.0)
     assert screen.expect("text", "ab", 0) == {"tokens": None}
@@ -149,13 +151,13 @@ def test_effects_are_those_of_one_head_off_at_a_time(screen):
 
 
 def test_a_classifier_answers_as_a_whole(screen):
-    answer = screen.whole("kinds", "abba")
+    answer = screen.summary("kinds", "abba")
     kinds = [figure["kind"] for figure in answer["figures"]]
     assert kinds == ["answer"]
     assert answer["added"]["values"].shape == (4,)
     assert screen.expect("kinds", "abba", 1) == {"tokens": None}
     assert "bits" not in screen.read("kinds", "abba")
-    assert screen.whole("kinds", "")["figures"] == []
+    assert screen.summary("kinds", "")["figures"] == []
 
 
 def test_heads_that_are_off_are_named_by_their_layer(screen):

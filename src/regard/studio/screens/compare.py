@@ -16,7 +16,7 @@ from regard.run_folders import COMPARISON, is_comparison
 from regard.storage import StoredComparison, read_json
 from regard.studio.reading import Given, Reader
 from regard.studio.screens import action, figure, register_screen
-from regard.studio.screens.read import Reading
+from regard.studio.screens.read import ReadingScreen
 
 SHOWN = ("parameters", "train_seconds", "symbols_per_second")  # besides the metrics
 MOST_METRICS = 4
@@ -24,7 +24,7 @@ TOKENS = 60  # of a held-out record that is scored where no text is given
 
 
 @register_screen("compare", title="Compare")
-class Compare(Reading):
+class Compare(ReadingScreen):
     """Two models, two inputs, or all rows of a comparison."""
 
     @action

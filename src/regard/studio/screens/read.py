@@ -15,7 +15,7 @@ from regard.studio.screens import Screen, action, figure, register_screen
 EXAMPLE = 128  # tokens of running text that are shown first
 
 
-class Reading(Screen):
+class ReadingScreen(Screen):
     """A screen that reads texts; what reads with a run is kept with its model."""
 
     def find_reader(self, run: str) -> Reader | None:
@@ -36,7 +36,7 @@ class Reading(Screen):
 
 
 @register_screen("read", title="Read")
-class Read(Reading):
+class Read(ReadingScreen):
     """One text, or one held-out record, as a model reads it."""
 
     @action
@@ -96,7 +96,7 @@ class Read(Reading):
         return answer
 
     @action
-    def whole(
+    def summary(
         self, run: str, text: str, second: str = "", off: list[str] | None = None
     ) -> dict[str, Any]:
         """Return what a model says of a text as a whole: its answer, the classes of positions, what
@@ -145,7 +145,7 @@ class Read(Reading):
             "logits": expected.logits,
             "probabilities": expected.probabilities,
             "after": expected.after,
-            "kept": expected.kept,
+            "remaining": expected.remaining,
             "size": expected.size,
         }
 

@@ -79,7 +79,7 @@ function Reading({ run, about, state, setState }) {
   const shown = (paired ? second : text) ?? "";
   const asked = { run, text: text ?? "", second, off };
   const { pages, tokens, version, error, busy, current } = useTokens({ ...asked, shown, visible: visiblePages, ready, caret });
-  const whole = useLatest("read", "whole", ready ? asked : null, { delay: shown.length > 4000 ? 400 : 0 });
+  const whole = useLatest("read", "summary", ready ? asked : null, { delay: shown.length > 4000 ? 400 : 0 });
   const at = tokens.find(caret);
   const token = at === null ? null : tokens.at(at);
   const position = pinned ?? at;
@@ -198,7 +198,7 @@ function Expected({ asked, token, insert, state, setState }) {
       <span class="track"><span class="fill" style=${{ width: `${(100 * (changed ? row.after : row.p)) / top}%` }}></span></span>
       <span class="number" data-token=${row.name} data-p=${row.p} data-after=${row.after}>${changed ? (row.after ? percent(row.after) : "cut") : percent(row.p)}${token && row.name === token.name ? " ← the text" : ""}</span></li>`)}
       ${token && rows.length > 0 && !here && !Number.isNaN(token.bits) && html`<li><span class="name">${visible(token.name)}</span><span class="track"></span><span class="number">${percent(2 ** -token.bits)} ← the text</span></li>`}</ul>
-    ${value?.tokens && html`<p class="hint">${changed ? `${value.kept.toLocaleString("en")} of ${size.toLocaleString("en")} tokens are left. ` : ""}A click inserts the token before the position.</p>`}`;
+    ${value?.tokens && html`<p class="hint">${changed ? `${value.remaining.toLocaleString("en")} of ${size.toLocaleString("en")} tokens are left. ` : ""}A click inserts the token before the position.</p>`}`;
 }
 
 /** @param {{classes: any, at: number | null}} props */
