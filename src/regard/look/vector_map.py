@@ -16,7 +16,7 @@ from sklearn.manifold import TSNE
 from sklearn.neighbors import NearestNeighbors
 
 from regard.errors import UsageError, quoted
-from regard.look.projection import FEWEST, PERPLEXITY, component_labels, spread
+from regard.look.projection import FEWEST, PERPLEXITY, component_labels
 
 Vectors = NDArray[np.float32]
 MOST_VECTORS = 20_000
@@ -76,7 +76,7 @@ def lay_out_components(vectors: Vectors, dimensions: int) -> Layout:
 def lay_out_neighbours(vectors: Vectors, dimensions: int) -> Layout:
     """Lay out by t-SNE; see the module."""
     reduced = components(vectors, WIDEST)[0] if vectors.shape[1] > WIDEST else vectors
-    sample = spread(len(reduced), SAMPLE[dimensions])
+    sample = draw_sample(len(reduced), SAMPLE[dimensions])
     start = components(reduced[sample], dimensions)[0]
     start *= 1e-4 / max(float(start[:, 0].std()), 1e-30)
     model = TSNE(
@@ -94,6 +94,13 @@ def lay_out_neighbours(vectors: Vectors, dimensions: int) -> Layout:
             f" the {SOURCES} nearest of these are."
         )
     return Layout(points, [""] * dimensions, note)
+
+
+def draw_sample(count: int, most: int) -> NDArray[np.int64]:
+    """Return at most so many numbers below `count` in order, always the same ones. They are drawn
+    at random: evenly spaced ones could all be of one group.
+    """
+    return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
 
 def place_by_neighbours(known: Vectors, points: Vectors, others: Vectors) -> Vectors:
