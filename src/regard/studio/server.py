@@ -212,7 +212,8 @@ def look_script() -> tuple[bytes, str]:
 
     code = "\n".join(map(asset, SCRIPTS))
     drawn = (
-        "export const draw = (component, place) => mount(place, component.kind, component.data);"
+        "export const draw = (component, place) => mount(place, component.kind, component.data);\n"
+        "export { canvasPlane, cutDistribution, format, label, scaleOf, seriesColour, visible };"
     )
     return f"{code}\n{drawn}\n".encode(), TYPES["js"]
 

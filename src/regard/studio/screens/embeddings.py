@@ -50,7 +50,9 @@ class Embeddings(Screen):
         """Return at most so many vectors as points, their names and columns."""
         name, found, _ = self._vectors(run, vectors, most)
         make = lambda: lay_out(found.vectors, layout, dimensions)  # noqa: E731
-        laid = self.opened.cached(("layout", run, name, most, layout, dimensions), make)
+        laid = self.opened.cached(
+            ("layout", self.opened.version(run), name, most, layout, dimensions), make
+        )
         return {
             "vectors": name,
             "points": laid.points,
@@ -90,7 +92,7 @@ class Embeddings(Screen):
             found = sets[name](most)
             return found, unit_vectors(found.vectors)
 
-        return (name, *self.opened.cached(("vectors", run, name, most), make))
+        return (name, *self.opened.cached(("vectors", self.opened.version(run), name, most), make))
 
     def _columns(self, run: str, found: VectorSet) -> dict[str, Sequence[Any]]:
         """Return the columns of points: of records, those of the table of errors too."""
@@ -98,7 +100,9 @@ class Embeddings(Screen):
         if found.records is None:
             return columns
         pipeline = self.opened.pipeline(run)
-        errors = self.opened.cached(("errors", run), lambda: record_table(pipeline))
+        errors = self.opened.cached(
+            ("errors", self.opened.version(run)), lambda: record_table(pipeline)
+        )
         rows = {int(n): i for i, n in enumerate(errors.numbers)}
         places = [rows.get(int(n)) for n in found.records]
         if any(place is None for place in places):

@@ -22,8 +22,8 @@ from regard.look.record_table import (
     select_records,
 )
 from regard.look.records import draw_picture, has_picture
-from regard.studio.screens import Screen, action, register_screen
-from regard.studio.screens.play import check_range, figure
+from regard.studio.screens import Screen, action, figure, register_screen
+from regard.studio.screens.play import check_range
 
 MOST_ROWS = 100  # of one page of records
 MOST_EXPORTED = 50_000
@@ -39,7 +39,9 @@ class Errors(Screen):
     def table(self, run: str) -> RecordErrors:
         """Return all records, evaluated once."""
         pipeline = self.opened.pipeline(run)
-        errors: RecordErrors = self.opened.cached(("errors", run), lambda: record_table(pipeline))
+        errors: RecordErrors = self.opened.cached(
+            ("errors", self.opened.version(run)), lambda: record_table(pipeline)
+        )
         return errors
 
     @action
@@ -48,7 +50,9 @@ class Errors(Screen):
         errors, pipeline = self.table(run), self.opened.pipeline(run)
         name, values, more_is_better = errors.score
         known = values[np.isfinite(values)]
-        plots = self.opened.cached(("plots", run), lambda: error_figures(pipeline))
+        plots = self.opened.cached(
+            ("plots", self.opened.version(run)), lambda: error_figures(pipeline)
+        )
         return {
             "split": errors.split,
             "records": len(errors),
@@ -105,7 +109,9 @@ class Errors(Screen):
             descending=descending,
         )
         errors = self.table(run)
-        indices = self.opened.cached(("query", run, query), lambda: select_records(errors, query))
+        indices = self.opened.cached(
+            ("query", self.opened.version(run), query), lambda: select_records(errors, query)
+        )
         shown = indices[first : first + count]
         rows = [self._row(errors, int(i)) for i in shown]
         self._add_predictions(run, errors, shown, rows)
@@ -155,7 +161,7 @@ class Errors(Screen):
         numbers = tuple(errors.numbers[shown].tolist())
         pipeline = self.opened.pipeline(run)
         make = lambda: pipeline.describe_records(numbers)  # noqa: E731
-        texts = self.opened.cached(("predictions", run, numbers), make)
+        texts = self.opened.cached(("predictions", self.opened.version(run), numbers), make)
         for row, text in zip(rows, texts, strict=False):
             row["prediction"] = text
 

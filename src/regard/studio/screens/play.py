@@ -15,23 +15,18 @@ from regard.evaluation.translation import HeadAlignment
 from regard.look.forecast_page import answer_forecast, describe_window, fan_chart
 from regard.look.guided_translation import guide_translation
 from regard.look.language_page import search_tree
-from regard.look.page import Answer, Component
+from regard.look.page import Answer
 from regard.look.page.document import number
 from regard.look.records import draw_picture
 from regard.look.sampling_steps import sampling_steps
 from regard.pipelines.translator import Translator
-from regard.studio.screens import Screen, action, register_screen
+from regard.studio.screens import Screen, action, figure, register_screen
 
 LONGEST = 400  # new tokens
 MOST_SAMPLES, MOST_BEAMS = 16, 12
 DEEPEST = 60  # steps of a tree
 MOST_CANDIDATES = 50  # for a mask
 EXAMPLE = 60  # tokens of an example
-
-
-def figure(component: Component) -> dict[str, Any]:
-    """Return a component as the page's script draws it."""
-    return {"kind": component.kind, "data": component.data()}
 
 
 def check_range(name: str, value: float, least: float, most: float) -> None:
@@ -50,7 +45,9 @@ class Play(Screen):
         pipeline = self.opened.pipeline(run)
         return {
             "activities": list(pipeline.activities),
-            "example": self.opened.cached(("play", run), lambda: example_of(pipeline)),
+            "example": self.opened.cached(
+                ("example", self.opened.version(run)), lambda: example_of(pipeline)
+            ),
             "vocabulary": int(getattr(pipeline.tokenizer, "vocab_size", 0)),
             "facts": pipeline.facts,
         }
@@ -140,7 +137,7 @@ class Play(Screen):
         )
         beam = Beam(width, length_penalty, width)
         guided = guide_translation(translator, self._source(run, source, record), ids, beam)
-        alignment = self.opened.cached(("alignment", run), lambda: stored_alignment(translator))
+        alignment = stored_alignment(translator)
         tree = search_tree(
             tokenizer, [tokenizer.start, *ids], guided.nodes, next(iter(guided.results), None)
         )
