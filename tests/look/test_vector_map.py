@@ -1,4 +1,4 @@
-"""Maps of vectors: principal components against numpy, planted clusters, neighbours by brute force."""
+"""Maps of vectors: components against numpy, planted clusters, neighbours by brute force."""
 
 from __future__ import annotations
 

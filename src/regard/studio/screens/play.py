@@ -44,6 +44,7 @@ class Play(Screen):
         """Return what can be played with a run, and what to begin with."""
         pipeline = self.opened.pipeline(run)
         return {
+            "run": run,
             "activities": list(pipeline.activities),
             "example": self.opened.cached(
                 ("example", self.opened.version(run)), lambda: example_of(pipeline)
@@ -195,7 +196,7 @@ class Play(Screen):
 
     def _source(self, run: str, source: str, record: int) -> Any:
         """Return the ids of a source text or, from 0, of a held-out record."""
-        translator = self.opened.pipeline(run)
+        translator: Any = self.opened.pipeline(run)
         if record >= 0:
             check_range("record", record, 0, translator.held_out()[1].records - 1)
             return translator.held_out_source(record)
@@ -209,7 +210,7 @@ class Play(Screen):
 
     def _picture(self, run: str, record: int) -> dict[str, Any] | None:
         """Return the source of a held-out record drawn beside its target, where it is no text."""
-        translator = self.opened.pipeline(run)
+        translator: Any = self.opened.pipeline(run)
         tokenizer = translator.source_tokenizer
         if record < 0 or tokenizer.reads_text:
             return None
