@@ -206,6 +206,20 @@ def web_files() -> frozenset[str]:
     return frozenset(walk(files(__package__) / "web", ""))
 
 
+# functions of the look pages that screens use
+SHARED = (
+    "canvasPlane",
+    "format",
+    "gradient",
+    "inkOn",
+    "ramp",
+    "rgb",
+    "scaleOf",
+    "seriesColours",
+    "visible",
+)
+
+
 def look_script() -> tuple[bytes, str]:
     """Return the components of look pages as a module."""
     from regard.look.page.document import SCRIPTS, asset
@@ -213,7 +227,7 @@ def look_script() -> tuple[bytes, str]:
     code = "\n".join(map(asset, SCRIPTS))
     drawn = (
         "export const draw = (component, place) => mount(place, component.kind, component.data);\n"
-        "export { canvasPlane, cutDistribution, format, label, scaleOf, seriesColour, visible };"
+        f"export {{ {', '.join(SHARED)} }};"
     )
     return f"{code}\n{drawn}\n".encode(), TYPES["js"]
 

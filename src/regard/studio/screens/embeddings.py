@@ -36,7 +36,9 @@ class Embeddings(Screen):
     def sets(self, run: str) -> dict[str, Any]:
         """Return which vectors a run has, and how they can be laid out."""
         pipeline = self.opened.pipeline(run)
-        return {"sets": list(pipeline.vector_sets), "layouts": list(LAYOUTS), "most": MOST_VECTORS}
+        return {
+            "run": run,
+            "sets": list(pipeline.vector_sets), "layouts": list(LAYOUTS), "most": MOST_VECTORS}
 
     @action
     def points(
@@ -54,7 +56,11 @@ class Embeddings(Screen):
             ("layout", self.opened.version(run), name, most, layout, dimensions), make
         )
         return {
+            "run": run,
             "vectors": name,
+            "layout": layout,
+            "dimensions": dimensions,
+            "most": most,
             "points": laid.points,
             "axes": list(laid.axes),
             "note": laid.note,

@@ -54,7 +54,9 @@ class Errors(Screen):
             ("plots", self.opened.version(run)), lambda: error_figures(pipeline)
         )
         return {
+            "run": run,
             "split": errors.split,
+            "pairs": pipeline.reads_source,
             "records": len(errors),
             "unit": errors.unit,
             "score": name,

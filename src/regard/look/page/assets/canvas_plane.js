@@ -54,15 +54,16 @@ function centred(points, dimensions) {
 }
 
 /* `points` are flat: `dimensions` numbers each. `choose(i)` is called for a click or Enter, `circle(indices)` for a
-   lasso, `walk(i)` where arrow keys go; `lines(i)` is the read-out. `update` changes what is seen: colours and shapes by
-   point, the chosen point, marked, found and selected ones, those hidden, and which are always named. */
+   lasso, `walk(i)` where arrow keys go; `lines(i)` is the read-out. `update` changes what is seen: the `palette`, asked
+   for whenever something is drawn, the `code` of each point in it and its `shape`, the chosen point, marked, found and
+   selected ones, those hidden, and which are always named. */
 function canvasPlane({ points, dimensions = 2, names, title = "", choose = () => {}, circle = null, walk = () => {}, lines = (i) => [names[i]] }) {
   const at = centred(points, dimensions);
   const count = at.length / dimensions;
   const view = { zoom: 1, x: 0, y: 0, turn: 0.6, tilt: 0.4, lasso: false };
-  let seen = { colour: null, shape: () => 0, chosen: -1, marked: [], found: new Set(), selected: new Set(), hidden: () => false, always: [], nameAll: true };
+  let seen = { palette: () => [css("--accent")], code: () => 0, shape: () => 0, chosen: -1, marked: [], found: new Set(), selected: new Set(), hidden: () => false, always: [], nameAll: true };
   const [xs, ys, depth] = [new Float32Array(count), new Float32Array(count), new Float32Array(count)];
-  let [size, drag, cursor, waiting, sprites, trail] = [[1, 1], null, -1, 0, new Map(), []];
+  let [size, drag, cursor, waiting, sprites, trail, colours] = [[1, 1], null, -1, 0, new Map(), [], []];
   const canvas = el("canvas", { tabindex: 0, role: "application" });
   const labels = el("div", { class: "names", "aria-hidden": "true" });
   const told = el("p", { class: "unseen", role: "status" });
@@ -87,10 +88,9 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
   };
   const visibleAt = (i) => xs[i] >= 0 && ys[i] >= 0 && xs[i] <= size[0] && ys[i] <= size[1] && !seen.hidden(i);
   const sprite = (i, strong) => {
-    const colour = seen.colour ? seen.colour(i) : css("--accent");
-    const shape = seen.shape(i);
-    const key = `${colour} ${shape} ${strong}`;
-    if (!sprites.has(key)) sprites.set(key, dotSprite(colour, strong ? STRONG_DOT : DOT, shape, strong ? css("--ink") : ""));
+    const [code, shape] = [seen.code(i), seen.shape(i)];
+    const key = 8 * code + 2 * (shape % SHAPES) + strong;
+    if (!sprites.has(key)) sprites.set(key, dotSprite(colours[code], strong ? STRONG_DOT : DOT, shape, strong ? css("--ink") : ""));
     return sprites.get(key);
   };
   const strongOnes = () => new Set([...seen.marked, ...seen.found, ...seen.selected, ...seen.always, seen.chosen, cursor].filter((i) => i >= 0 && i < count && !seen.hidden(i)));
@@ -98,6 +98,8 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
   const draw = () => {
     waiting = 0;
     locate();
+    const palette = seen.palette();
+    if (palette.join() !== colours.join()) [colours, sprites] = [palette, new Map()];
     const context = canvasOf(canvas, ...size);
     context.clearRect(0, 0, ...size);
     const strong = strongOnes();
@@ -318,7 +320,7 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
   });
   onWidth(box, (width) => {
     size = [width, clamp(width * 0.72, 280, 620)];
-    sprites = new Map(); // colours may have changed
+    sprites = new Map(); // the ink may have changed
     draw();
   });
   const button = (text, name, click) => el("button", { type: "button", "aria-label": name, click }, text);
@@ -332,7 +334,6 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
     button("all", "all points", () => zoom(1 / MOST_ZOOM)),
     ...(dimensions === 3 ? [button("⟲", "turn left", () => turn(-0.3, 0)), button("⟳", "turn right", () => turn(0.3, 0))] : []), ...(lasso ? [lasso] : []));
   const update = (change) => {
-    if ("colour" in change || "shape" in change) sprites = new Map();
     seen = { ...seen, ...change };
     again();
   };

@@ -9,12 +9,13 @@ function wordPlane(data, state, choose) {
   const groups = data.planes[0].groups;
   const [place, tools] = [el("div"), el("span")];
   let plane = null;
-  const colour = (i) => seriesColour(Math.min(groups[i], colours));
+  const palette = () => list("--series");
+  const code = (i) => Math.min(groups[i], colours);
   const lines = (i) => [words[i], label(data.planes[0].names[groups[i]])];
   const again = () => {
     const near = data.neighbours[state.chosen].filter((i) => i < groups.length);
     const chosen = state.chosen < groups.length ? state.chosen : -1;
-    plane.update({ colour, chosen, marked: near, found: new Set(state.found.filter((i) => i < groups.length)), always: data.queries });
+    plane.update({ palette, code, chosen, marked: near, found: new Set(state.found.filter((i) => i < groups.length)), always: data.queries });
   };
   const lay = () => {
     const { x, y } = data.planes[state.plane];
