@@ -210,7 +210,6 @@ def web_files() -> frozenset[str]:
 SHARED = (
     "canvasPlane",
     "format",
-    "gradient",
     "inkOn",
     "ramp",
     "rgb",

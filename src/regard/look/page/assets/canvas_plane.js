@@ -1,7 +1,7 @@
 // Points of a plane or of space on a canvas: enlarged by the wheel or + and −, moved by a drag, turned where there
 // are three dimensions, circled by a lasso, read and chosen by keys. The names of points are text above the canvas.
 const [CLOSEST, NAME_HEIGHT, MOST_ZOOM] = [24, 14, 60]; // pixels, pixels, times
-const [MOST_NAMES, TRIED_NAMES, FEW_POINTS] = [160, 640, 60]; // names shown, tried, and points in view that all have one
+const [MOST_NAMES, TRIED_NAMES, FEW_POINTS] = [100, 400, 60]; // names shown, tried, and points in view that all have one
 const LONGEST_NAME = 28; // characters
 const [DOT, STRONG_DOT] = [3, 5]; // radii
 const SHAPES = 4; // disc, square, triangle, diamond: for more groups than there are colours
@@ -28,6 +28,30 @@ function dotSprite(colour, radius, shape, ring) {
     context.stroke();
   }
   return { canvas, side };
+}
+
+// The pixels of such an image that are not empty, as places around its middle and bytes.
+function stampOf({ canvas }, alpha) {
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const filled = Array.from({ length: width * height }, (_, k) => k).filter((k) => data[4 * k + 3]);
+  return {
+    xs: Int16Array.from(filled, (k) => (k % width) - (width >> 1)), ys: Int16Array.from(filled, (k) => Math.floor(k / width) - (height >> 1)),
+    colours: Uint8Array.from(filled.flatMap((k) => [...data.subarray(4 * k, 4 * k + 3)])), alphas: Float32Array.from(filled, (k) => (alpha * data[4 * k + 3]) / 255),
+  };
+}
+
+// Paint a stamp over an image, as a canvas would: thousands of them take milliseconds this way.
+function stamp(image, { xs, ys, colours, alphas }, x, y) {
+  const { data, width, height } = image;
+  for (let k = 0; k < xs.length; k++) {
+    const [column, row] = [x + xs[k], y + ys[k]];
+    if (column < 0 || row < 0 || column >= width || row >= height) continue;
+    const at = 4 * (row * width + column);
+    const under = (data[at + 3] / 255) * (1 - alphas[k]);
+    const over = alphas[k] + under;
+    for (let c = 0; c < 3; c++) data[at + c] = (colours[3 * k + c] * alphas[k] + data[at + c] * under) / over;
+    data[at + 3] = 255 * over;
+  }
 }
 
 // Whether a point is inside a polygon: a ray from it crosses the border an odd number of times.
@@ -63,7 +87,7 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
   const view = { zoom: 1, x: 0, y: 0, turn: 0.6, tilt: 0.4, lasso: false };
   let seen = { palette: () => [css("--accent")], code: () => 0, shape: () => 0, chosen: -1, marked: [], found: new Set(), selected: new Set(), hidden: () => false, always: [], nameAll: true };
   const [xs, ys, depth] = [new Float32Array(count), new Float32Array(count), new Float32Array(count)];
-  let [size, drag, cursor, waiting, sprites, trail, colours] = [[1, 1], null, -1, 0, new Map(), [], []];
+  let [size, drag, cursor, waiting, sprites, trail, colours, alpha, image] = [[1, 1], null, -1, 0, new Map(), [], [], 1, null];
   const canvas = el("canvas", { tabindex: 0, role: "application" });
   const labels = el("div", { class: "names", "aria-hidden": "true" });
   const told = el("p", { class: "unseen", role: "status" });
@@ -90,30 +114,33 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
   const sprite = (i, strong) => {
     const [code, shape] = [seen.code(i), seen.shape(i)];
     const key = 8 * code + 2 * (shape % SHAPES) + strong;
-    if (!sprites.has(key)) sprites.set(key, dotSprite(colours[code], strong ? STRONG_DOT : DOT, shape, strong ? css("--ink") : ""));
+    if (!sprites.has(key)) {
+      const made = dotSprite(colours[code], strong ? STRONG_DOT : DOT, shape, strong ? css("--ink") : "");
+      sprites.set(key, strong ? made : stampOf(made, alpha));
+    }
     return sprites.get(key);
   };
   const strongOnes = () => new Set([...seen.marked, ...seen.found, ...seen.selected, ...seen.always, seen.chosen, cursor].filter((i) => i >= 0 && i < count && !seen.hidden(i)));
 
   const draw = () => {
     waiting = 0;
+    if (!image) return; // not yet on the page
     locate();
-    const palette = seen.palette();
-    if (palette.join() !== colours.join()) [colours, sprites] = [palette, new Map()];
-    const context = canvasOf(canvas, ...size);
-    context.clearRect(0, 0, ...size);
     const strong = strongOnes();
-    const dim = seen.selected.size || seen.found.size;
-    const put = (i, big) => {
-      const { canvas: image, side } = sprite(i, big);
-      context.drawImage(image, xs[i] - side / 2, ys[i] - side / 2, side, side);
-    };
-    context.globalAlpha = dim ? 0.3 : count > 4000 ? 0.7 : 0.9;
-    const order = Array.from({ length: count }, (_, i) => i).filter((i) => visibleAt(i) && !strong.has(i));
-    if (dimensions === 3) order.sort((a, b) => depth[a] - depth[b]);
-    for (const i of order) put(i, false);
-    context.globalAlpha = 1;
-    for (const i of strong) put(i, true);
+    const [palette, dim] = [seen.palette(), seen.selected.size || seen.found.size ? 0.3 : count > 4000 ? 0.7 : 0.9];
+    if (palette.join() !== colours.join() || dim !== alpha) [colours, alpha, sprites] = [palette, dim, new Map()];
+    const order = [];
+    for (let i = 0; i < count; i++) if (visibleAt(i) && !strong.has(i)) order.push(i);
+    const painted = dimensions === 3 ? [...order].sort((a, b) => depth[a] - depth[b]) : order; // the nearest last
+    const context = canvas.getContext("2d");
+    const scale = canvas.width / size[0];
+    image.data.fill(0);
+    for (const i of painted) stamp(image, sprite(i, false), Math.round(xs[i] * scale), Math.round(ys[i] * scale));
+    context.putImageData(image, 0, 0);
+    for (const i of strong) {
+      const { canvas: dot, side } = sprite(i, true);
+      context.drawImage(dot, xs[i] - side / 2, ys[i] - side / 2, side, side);
+    }
     for (const [i, radius] of [[seen.chosen, 9], [cursor, 12]]) {
       if (i < 0 || !visibleAt(i)) continue;
       context.strokeStyle = css("--ink");
@@ -144,7 +171,7 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
     const free = (left, top, wide) => !taken.some(([l, t, w]) => left < l + w && left + wide > l && Math.abs(top - t) < NAME_HEIGHT);
     const must = new Set([seen.chosen, cursor, ...seen.always]);
     const first = [...must, ...seen.marked, ...seen.found, ...seen.selected].filter((i) => strong.has(i));
-    const rest = seen.nameAll || others.length <= FEW_POINTS ? (seen.nameAll ? [...others].sort((a, b) => a - b) : others).slice(0, TRIED_NAMES) : [];
+    const rest = seen.nameAll || others.length <= FEW_POINTS ? others.slice(0, TRIED_NAMES) : []; // the first are the most frequent
     const spans = [];
     for (const i of new Set([...first, ...rest])) {
       if (spans.length >= MOST_NAMES) break;
@@ -161,8 +188,9 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
     while (labels.childElementCount > spans.length) labels.lastElementChild.remove();
     spans.forEach(([i, [left, top]], k) => {
       const span = labels.children[k];
-      span.className = strong.has(i) ? "dot-name" : "dot-name quiet";
-      span.textContent = short[i];
+      const kind = strong.has(i) ? "dot-name" : "dot-name quiet";
+      if (span.className !== kind) span.className = kind;
+      if (span.textContent !== short[i]) span.textContent = short[i];
       span.style.transform = `translate(${(left + 3).toFixed(1)}px, ${(top - NAME_HEIGHT / 2 - 2).toFixed(1)}px)`;
     });
   };
@@ -199,7 +227,7 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
     again();
   };
   const show = (i) => { // move so that this point is inside
-    if (i < 0 || i >= count || !box.clientWidth) return;
+    if (i < 0 || i >= count || !colours.length) return; // not yet drawn
     locate();
     if (xs[i] > 20 && ys[i] > 20 && xs[i] < size[0] - 20 && ys[i] < size[1] - 20) return;
     const unit = 0.92 * Math.min(...size) * view.zoom;
@@ -320,6 +348,8 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
   });
   onWidth(box, (width) => {
     size = [width, clamp(width * 0.72, 280, 620)];
+    canvasOf(canvas, ...size);
+    image = new ImageData(canvas.width, canvas.height);
     sprites = new Map(); // the ink may have changed
     draw();
   });
@@ -337,6 +367,6 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
     seen = { ...seen, ...change };
     again();
   };
-  box.plane = { places: () => Array.from({ length: count }, (_, i) => [xs[i], ys[i]]), seen: () => seen, view };
+  box.plane = { places: () => Array.from({ length: count }, (_, i) => [xs[i], ys[i]]), seen: () => seen, view, draw: now };
   return { box, tools, update, show, again };
 }

@@ -5,7 +5,7 @@ import { Failure, Field, RunPicker } from "../components.js";
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { download } from "./errors.js";
 // @ts-ignore: made of the components of `regard look`
-import { canvasPlane, format, gradient, ramp, rgb, seriesColours, visible } from "/look.js";
+import { canvasPlane, format, ramp, rgb, seriesColours, visible } from "/look.js";
 
 const SIZES = [500, 2000, 5000, 10000, 20000]; // points
 const LISTED = 60; // points of a selection that are listed
@@ -100,7 +100,7 @@ function Legend({ column, hidden, toggle }) {
   if (!column) return null;
   if (column.values) {
     const [low, high] = range(column.values);
-    return html`<div class="legend"><span>${format(low)}</span><span class="bar" style=${{ background: gradient("sequential") }}></span><span>${format(high)}</span></div>`;
+    return html`<div class="legend"><span>${format(low)}</span><span class="bar" style=${{ background: `linear-gradient(90deg, ${shades().slice(0, -1).join(", ")})` }}></span><span>${format(high)}</span></div>`;
   }
   const colours = seriesColours();
   const counts = new Array(column.names.length).fill(0);
@@ -109,12 +109,12 @@ function Legend({ column, hidden, toggle }) {
     <i class=${`point shape-${Math.floor(i / colours.length) % 4}`} style=${{ background: colours[i % colours.length] }}></i>${name || "none"} <small>${format(counts[i])}</small></button>`)}</div>`;
 }
 
-const shades = () => ramp("ramp").filter((/** @type {any} */ _, /** @type {number} */ i) => i % (256 / STEPS) === 0).map(rgb).concat([rgb([128, 128, 128])]);
+const shades = () => ramp("ordered").filter((/** @type {any} */ _, /** @type {number} */ i) => i % (256 / STEPS) === 0).map(rgb).concat([rgb([128, 128, 128])]);
 
 /** @param {number} value @param {number[]} ends */
 function shadeOf(value, [low, high]) {
   if (!Number.isFinite(value)) return value > 0 ? STEPS - 1 : STEPS; // grey is unknown
-  return Math.round((0.12 + (0.88 * (value - low)) / (high - low || 1)) * (STEPS - 1));
+  return Math.round(((value - low) / (high - low || 1)) * (STEPS - 1));
 }
 
 /** @param {ArrayLike<number>} values */
