@@ -5,24 +5,17 @@ any column, with the nearest of each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard.errors import UsageError, UserError, did_you_mean
-from regard.look.page.document import number
-from regard.look.record_table import colour_columns, record_table
-from regard.look.vector_map import (
-    LAYOUTS,
-    MOST_VECTORS,
-    Vectors,
-    lay_out,
-    nearest_vectors,
-    unit_vectors,
-)
-from regard.pipelines.vector_sets import VectorSet
 from regard.studio.screens import Screen, action, register_screen
 from regard.studio.screens.play import check_range
+
+if TYPE_CHECKING:
+    from regard.look.vector_map import Vectors
+    from regard.pipelines.vector_sets import VectorSet
 
 MOST_NEIGHBOURS = 100
 LONGEST_NAME = 300  # characters
@@ -35,21 +28,29 @@ class Embeddings(Screen):
     @action
     def sets(self, run: str) -> dict[str, Any]:
         """Return which vectors a run has, and how they can be laid out."""
+        from regard.look.vector_map import LAYOUTS, MOST_VECTORS
+
         pipeline = self.opened.pipeline(run)
         return {
             "run": run,
-            "sets": list(pipeline.vector_sets), "layouts": list(LAYOUTS), "most": MOST_VECTORS}
+            "sets": list(pipeline.vector_sets),
+            "layouts": list(LAYOUTS),
+            "most": MOST_VECTORS,
+        }
 
     @action
     def points(
         self,
         run: str,
         vectors: str = "",
-        layout: str = LAYOUTS[0],
+        layout: str = "",
         dimensions: int = 2,
         most: int = 2000,
     ) -> dict[str, Any]:
         """Return at most so many vectors as points, their names and columns."""
+        from regard.look.vector_map import LAYOUTS, lay_out
+
+        layout = layout or LAYOUTS[0]
         name, found, _ = self._vectors(run, vectors, most)
         make = lambda: lay_out(found.vectors, layout, dimensions)  # noqa: E731
         laid = self.opened.cached(
@@ -75,6 +76,9 @@ class Embeddings(Screen):
         self, run: str, index: int, vectors: str = "", most: int = 2000, count: int = 12
     ) -> dict[str, Any]:
         """Return the vectors nearest to one by the cosine, among all that are drawn."""
+        from regard.look.page.document import number
+        from regard.look.vector_map import nearest_vectors
+
         _, found, unit = self._vectors(run, vectors, most)
         check_range("index", index, 0, len(found.names) - 1)
         check_range("count", count, 1, MOST_NEIGHBOURS)
@@ -83,6 +87,8 @@ class Embeddings(Screen):
 
     def _vectors(self, run: str, vectors: str, most: int) -> tuple[str, VectorSet, Vectors]:
         """Return the name of a set of vectors, the vectors, and the same of length 1."""
+        from regard.look.vector_map import MOST_VECTORS, unit_vectors
+
         check_range("most", most, 5, MOST_VECTORS)
         sets = self.opened.pipeline(run).vector_sets
         if not sets:
@@ -102,6 +108,8 @@ class Embeddings(Screen):
 
     def _columns(self, run: str, found: VectorSet) -> dict[str, Sequence[Any]]:
         """Return the columns of points: of records, those of the table of errors too."""
+        from regard.look.record_table import colour_columns, record_table
+
         columns: dict[str, Sequence[Any]] = dict(found.columns)
         if found.records is None:
             return columns

@@ -7,23 +7,16 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.evaluation.record_errors import RecordErrors, compare_slices, slice_members
-from regard.look.page import ItemPicture
-from regard.look.page.document import number
-from regard.look.record_table import (
-    RecordQuery,
-    error_figures,
-    record_table,
-    select_records,
-)
-from regard.look.records import draw_picture, has_picture
 from regard.studio.screens import Screen, action, figure, register_screen
 from regard.studio.screens.play import check_range
+
+if TYPE_CHECKING:
+    from regard.evaluation.record_errors import RecordErrors
 
 MOST_ROWS = 100  # of one page of records
 MOST_EXPORTED = 50_000
@@ -38,6 +31,8 @@ class Errors(Screen):
 
     def table(self, run: str) -> RecordErrors:
         """Return all records, evaluated once."""
+        from regard.look.record_table import record_table
+
         pipeline = self.opened.pipeline(run)
         errors: RecordErrors = self.opened.cached(
             ("errors", self.opened.version(run)), lambda: record_table(pipeline)
@@ -47,6 +42,9 @@ class Errors(Screen):
     @action
     def summary(self, run: str) -> dict[str, Any]:
         """Return what the records have, the confusion matrix, and the plots of predictions."""
+        from regard.look.page.document import number
+        from regard.look.record_table import error_figures
+
         errors, pipeline = self.table(run), self.opened.pipeline(run)
         name, values, more_is_better = errors.score
         known = values[np.isfinite(values)]
@@ -96,6 +94,8 @@ class Errors(Screen):
         count: int = 25,
     ) -> dict[str, Any]:
         """Return one page of the records that fit, and how many fit."""
+        from regard.look.record_table import RecordQuery, select_records
+
         check_range("count", count, 1, MOST_ROWS)
         check_range("first", first, 0, len(self.table(run)))
         query = RecordQuery(
@@ -123,6 +123,9 @@ class Errors(Screen):
     @action
     def slices(self, run: str, words: list[str] | None = None) -> dict[str, Any]:
         """Return the slices of the records, the worst first, also by whether words occur."""
+        from regard.evaluation.record_errors import compare_slices, slice_members
+        from regard.look.page.document import number
+
         errors, asked = self.table(run), [w.strip() for w in words or [] if w.strip()]
         check_range("words", len(asked), 0, MOST_WORDS)
         name, values, more_is_better = errors.score
@@ -137,11 +140,15 @@ class Errors(Screen):
     @action
     def export(self, run: str, correct: str = "", sort: str = "loss") -> dict[str, Any]:
         """Return records as CSV."""
+        from regard.look.record_table import RecordQuery, select_records
+
         errors = self.table(run)
         indices = select_records(errors, RecordQuery(correct=correct, sort=sort))[:MOST_EXPORTED]
         return {"name": "errors.csv", "text": as_csv(errors, indices)}
 
     def _row(self, errors: RecordErrors, i: int) -> dict[str, Any]:
+        from regard.look.page.document import number
+
         optional = {"truth": errors.truths, "prediction": errors.predictions}
         numeric = {"confidence": errors.confidences, "correct": errors.correct}
         return {
@@ -171,6 +178,9 @@ class Errors(Screen):
         self, run: str, errors: RecordErrors, shown: NDArray[np.int64], rows: list[dict[str, Any]]
     ) -> None:
         """Add drawings of records that are no texts."""
+        from regard.look.page import ItemPicture
+        from regard.look.records import draw_picture, has_picture
+
         pipeline = self.opened.pipeline(run)
         tokenizer = pipeline.source_tokenizer
         if tokenizer.reads_text or not has_picture(tokenizer):

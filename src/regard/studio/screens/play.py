@@ -5,22 +5,16 @@ that grows, translations and captions from a beginning that the user types, mask
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.decoding import Beam, Sample, Trace
 from regard.errors import UsageError, UserError
-from regard.evaluation.translation import HeadAlignment
-from regard.look.forecast_page import answer_forecast, describe_window, fan_chart
-from regard.look.guided_translation import guide_translation
-from regard.look.language_page import search_tree
-from regard.look.page import Answer
-from regard.look.page.document import number
-from regard.look.records import draw_picture
-from regard.look.sampling_steps import sampling_steps
-from regard.pipelines.translator import Translator
 from regard.studio.screens import Screen, action, figure, register_screen
+
+if TYPE_CHECKING:
+    from regard.evaluation.translation import HeadAlignment
+    from regard.pipelines.translator import Translator
 
 LONGEST = 400  # new tokens
 MOST_SAMPLES, MOST_BEAMS = 16, 12
@@ -69,6 +63,10 @@ class Play(Screen):
         """Sample continuations; of the first one, each step before and after the filters. `chosen`
         are ids that the user put after the prompt.
         """
+        from regard.decoding import Sample
+        from regard.look.page.document import number
+        from regard.look.sampling_steps import sampling_steps
+
         check_range("length", length, 1, LONGEST)
         check_range("count", count, 1, MOST_SAMPLES)
         generator, tokenizer = self._play(run, "sample"), self.opened.pipeline(run).tokenizer
@@ -105,6 +103,9 @@ class Play(Screen):
         steps: int = 12,
     ) -> dict[str, Any]:
         """Search from a prompt: the tree of all candidates, and the best sequences."""
+        from regard.decoding import Beam, Trace
+        from regard.look.language_page import search_tree
+
         check_range("width", width, 1, MOST_BEAMS)
         check_range("steps", steps, 1, DEEPEST)
         generator, trace = self._play(run, "beam"), Trace()
@@ -130,6 +131,10 @@ class Play(Screen):
         length_penalty: float = 1.0,
     ) -> dict[str, Any]:
         """Translate a text, or caption a held-out record, from a beginning on: a text, or ids."""
+        from regard.decoding import Beam
+        from regard.look.guided_translation import guide_translation
+        from regard.look.language_page import search_tree
+
         check_range("width", width, 1, MOST_BEAMS)
         translator: Translator = self._play(run, "translate")
         tokenizer = translator.tokenizer
@@ -170,6 +175,8 @@ class Play(Screen):
     @action
     def forecast(self, run: str, window: int = -1) -> dict[str, Any]:
         """Return the forecast of a held-out window, the last by default, with its fan."""
+        from regard.look.forecast_page import answer_forecast, describe_window, fan_chart
+
         forecaster = self._play(run, "forecast")
         split, windows, _ = forecaster.windows()
         at = windows.records - 1 if window < 0 else window
@@ -210,6 +217,9 @@ class Play(Screen):
 
     def _picture(self, run: str, record: int) -> dict[str, Any] | None:
         """Return the source of a held-out record drawn beside its target, where it is no text."""
+        from regard.look.page import Answer
+        from regard.look.records import draw_picture
+
         translator: Any = self.opened.pipeline(run)
         tokenizer = translator.source_tokenizer
         if record < 0 or tokenizer.reads_text:
@@ -238,11 +248,16 @@ def example_of(pipeline: Any) -> dict[str, Any]:
 
 def stored_alignment(translator: Translator) -> HeadAlignment | None:
     """Return which head aligns, if the run says so."""
+    from regard.evaluation.translation import HeadAlignment
+
     stored = None if translator.run is None else translator.run.metadata.get("alignment")
     return None if stored is None else HeadAlignment.from_json(stored)
 
 
 def result_of(text: str, one: Any) -> dict[str, Any]:
+    """Return a sequence of a search."""
+    from regard.look.page.document import number
+
     return {
         "text": text,
         "score": number(one.score),
