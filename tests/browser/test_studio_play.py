@@ -109,9 +109,11 @@ def test_a_sample_is_read_step_by_step_and_a_token_can_be_chosen(show):
     token = page.locator(".filters tbody tr:not(.drawn):not(.cut) th button").first
     name = token.text_content()
     token.click()
-    page.get_by_role("button", name=re.compile("take back")).wait_for()
-    text = page.locator(".samples bdi b").first.text_content()
-    assert text == whole[:3] + name
+    until(
+        page, "document.querySelector('.samples bdi b').textContent === argument", whole[:3] + name
+    )
+    page.get_by_role("button", name=re.compile("take back")).click()
+    until(page, "document.querySelector('.samples bdi b').textContent === argument", whole[:3])
 
 
 def test_a_tree_grows(show):
@@ -125,6 +127,7 @@ def test_a_tree_grows(show):
     until(page, "document.querySelectorAll('.beam-tree .node').length > argument", first)
     page.get_by_role("button", name="all").click()
     until(page, "document.querySelectorAll('.beam-tree .node').length === argument", full)
+    assert first < nodes.count() == full
 
 
 def test_a_beginning_is_kept_and_another_token_leads_on(show):

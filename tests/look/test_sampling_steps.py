@@ -47,7 +47,7 @@ def test_each_step_is_the_model_before_the_filters_and_what_is_drawn_from_after_
             )
             np.testing.assert_allclose(step.after, chart.cut()[1][step.ids], atol=1e-5)
         assert sum(step.after) == pytest.approx(1) and step.possible == int((p > 0).sum())
-        assert step.kept == sum(q > 0 for q in step.after)
+        assert step.n_kept == sum(q > 0 for q in step.after)
         if i < len(one.ids):
             assert step.chosen == one.ids[i] and step.after[step.ids.index(step.chosen)] > 0
 

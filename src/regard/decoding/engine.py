@@ -599,13 +599,13 @@ def translate(
         for numbers, width in group_by_width(sources, max(1, batch_size // strategy.rows), starts):
             inputs = pad_sources([sources[number] for number in numbers], width, pad)
             limit = max_new or math.ceil(ratio * (width + EXTRA))
-            room = len(starts[numbers[0]]) - 1  # that the prefixes take
+            written = len(starts[numbers[0]]) - 1  # that the prefixes take
             with session.condition(inputs) as (conditioned, decode_session):
                 sequences = generate(
                     conditioned,
                     [starts[number] for number in numbers],
                     strategy,
-                    max_new=min(limit, model.config.max_len - room),
+                    max_new=min(limit, model.config.max_len - written),
                     end=end,
                     pad=pad,
                     banned=banned,

@@ -82,21 +82,21 @@ def errors_of_predictions(
     find = partial(targets.kind.outcome, targets)
     if predictions.positional:
         spans = zip(ends - predictions.lengths, ends, strict=True)
-        outcomes = [find(outputs[a:b], truths[a:b]) for a, b in spans]
+        described = [find(outputs[a:b], truths[a:b]) for a, b in spans]
     else:
-        outcomes = [find(row, truth) for row, truth in zip(outputs, truths, strict=True)]
+        described = [find(row, truth) for row, truth in zip(outputs, truths, strict=True)]
     categorical = targets.kind.categorical
     return RecordErrors(
         split,
         numbers,
         texts,
-        np.array([one.loss for one in outcomes]),
+        np.array([one.loss for one in described]),
         "nats" if categorical else "absolute error",
         lengths,
-        [one.truth for one in outcomes],
-        [one.prediction for one in outcomes],
-        np.array([one.confidence for one in outcomes]) if categorical else None,
-        np.array([one.correct for one in outcomes]) if categorical else None,
+        [one.truth for one in described],
+        [one.prediction for one in described],
+        np.array([one.confidence for one in described]) if categorical else None,
+        np.array([one.correct for one in described]) if categorical else None,
     )
 
 

@@ -35,10 +35,10 @@ def record_table(pipeline: Any, most: int = MOST_RECORDS) -> RecordErrors:
     if not pipeline.has_targets or not pipeline.tokenizer.reads_text:
         return errors
     split, shard, _ = pipeline.held_out_part(most)
-    found = find_in_files(Records(pipeline, split, shard))
-    texts = [found[i].text if i in found else text for i, text in enumerate(errors.texts)]
+    in_files = find_in_files(Records(pipeline, split, shard))
+    texts = [in_files[i].text if i in in_files else text for i, text in enumerate(errors.texts)]
     read = {*pipeline.reader.inputs, *pipeline.reader.targets}
-    return replace(errors, texts=texts, columns=other_columns(found, len(errors), read))
+    return replace(errors, texts=texts, columns=other_columns(in_files, len(errors), read))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ def other_columns(
     """Return the columns of the tables in which records stand, but for those that were `read`."""
     places: dict[Path, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, one in found.items():
-        name, _, line = one.place.rpartition(":")
+        name, _, line = one.location.rpartition(":")
         if line.isdecimal() and extension(Path(name)) in TABLES:
             places[Path(name)][int(line)].append(number)
     columns: dict[str, list[str]] = {}

@@ -155,10 +155,10 @@ class Records:
 
 @dataclass(frozen=True)
 class FileRecord:
-    """A record as it is in the files: its text, and its place as file:line, "" where unknown."""
+    """A record as it is in the files: its text, and its location as file:line, "" where unknown."""
 
     text: str
-    place: str
+    location: str
 
 
 def read_texts(records: Records) -> dict[int, str]:
@@ -185,9 +185,9 @@ def find_in_files(records: Records) -> dict[int, FileRecord]:
         second = chunk.sources or [""] * len(chunk.texts)
         for i, (text, other, row) in enumerate(zip(chunk.texts, second, rows, strict=True)):
             if wanted.get(row):
-                place = chunk.place(i) if chunk.place else ""
-                whole = f"{text} | {other}" if other else text
-                files[wanted[row].pop(0)] = FileRecord(whole, place)
+                location = chunk.place(i) if chunk.place else ""
+                joined = f"{text} | {other}" if other else text
+                files[wanted[row].pop(0)] = FileRecord(joined, location)
     return files
 
 

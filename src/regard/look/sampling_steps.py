@@ -23,27 +23,27 @@ class SamplingStep:
     """The most probable tokens at one step.
 
     `before` are probabilities of the model after banned and forbidden tokens were excluded, `after`
-    those from which one is drawn. `kept` tokens have one above 0; `mass` is what they have before.
+    those from which one is drawn. `n_kept` tokens have one above 0 and had a `mass` before.
     """
 
     ids: list[int]
     tokens: list[str]
     before: list[float]
     after: list[float]
-    kept: int
+    n_kept: int
     possible: int
     mass: float
-    chosen: int | None  # the token that was drawn, if one was
+    chosen: int | None  # the token that was sampled, if one was
 
 
 def sampling_steps(
     generator: Generator,
     prompt: Sequence[int],
-    drawn: Sequence[int],
+    sampled: Sequence[int],
     sample: Sample,
     most: int = MOST_LISTED,
 ) -> list[SamplingStep]:
-    """Return a step for each of the tokens `drawn` after a prompt, and one for the next token.
+    """Return a step for each of the tokens `sampled` after a prompt, and one for the next token.
 
     They end with the context of the model: there, generating goes on from half of it.
     """
@@ -51,12 +51,12 @@ def sampling_steps(
     read = list(prompt)
     if limit is not None and len(read) > limit:
         read = read[-max(1, limit // 2) :]
-    drawn = list(drawn)[: None if limit is None else limit - len(read)]
-    logits = masked_logits(generator, [*read, *drawn], len(read) - 1)  # (1 + drawn, V)
+    sampled = list(sampled)[: None if limit is None else limit - len(read)]
+    logits = masked_logits(generator, [*read, *sampled], len(read) - 1)  # (1 + T, V)
     log_probs = logits.log_softmax(-1)
     before, after = log_probs.exp(), filtered(log_probs, sample)
-    chosen: list[int | None] = [*drawn, None]
-    if drawn and drawn[-1] == generator.tokenizer.end:
+    chosen: list[int | None] = [*sampled, None]
+    if sampled and sampled[-1] == generator.tokenizer.end:
         chosen.pop()  # nothing follows the end
     rows = zip(before, after, chosen, strict=False)
     return [_step(generator, *row, most) for row in rows]
@@ -98,14 +98,14 @@ def _step(
     listed = order[possible[order]][:most].tolist()
     if chosen is not None and chosen not in listed:
         listed = [*listed[: most - 1], chosen]
-    kept = after.nan_to_num() > 0
+    mask = after.nan_to_num() > 0
     return SamplingStep(
         listed,
         [generator.tokenizer.text(i) for i in listed],
         before[listed].tolist(),
         after[listed].tolist(),
-        int(kept.sum()),
+        int(mask.sum()),
         int(possible.sum()),
-        float(before[kept].sum()),
+        float(before[mask].sum()),
         chosen,
     )

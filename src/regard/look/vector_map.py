@@ -27,7 +27,7 @@ LAYOUTS = ("principal components", "t-SNE")
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class VectorLayout:
     """Points (N, 2) or (N, 3), the labels of their axes, "" where these mean nothing, and what a
     reader must know.
     """
@@ -37,7 +37,7 @@ class Layout:
     note: str
 
 
-def lay_out(vectors: Vectors, layout: str = LAYOUTS[0], dimensions: int = 2) -> Layout:
+def lay_out(vectors: Vectors, layout: str = LAYOUTS[0], dimensions: int = 2) -> VectorLayout:
     """Return vectors (N, D) as points; the same vectors give the same points."""
     if layout not in LAYOUTS:
         raise UsageError(f"layout must be one of {', '.join(LAYOUTS)}, got {quoted(layout)}")
@@ -53,27 +53,27 @@ def components(vectors: Vectors, count: int) -> tuple[Vectors, NDArray[np.float6
     """Return the coordinates (N, count) along the first principal directions, zeros where there are
     no more, and the share of the variance of each (count,).
     """
-    fitted = min(count, *vectors.shape)
+    width = min(count, *vectors.shape)
     tall = len(vectors) > 10 * vectors.shape[1]
     with np.errstate(invalid="ignore"):  # equal vectors have no variance to share
-        pca = PCA(fitted, svd_solver="covariance_eigh" if tall else "full")
-        found = pca.fit_transform(np.asarray(vectors, np.float64))
+        pca = PCA(width, svd_solver="covariance_eigh" if tall else "full")
+        projected = pca.fit_transform(np.asarray(vectors, np.float64))
     points, shares = np.zeros((len(vectors), count), np.float32), np.zeros(count)
-    points[:, :fitted] = found
-    shares[:fitted] = np.nan_to_num(pca.explained_variance_ratio_)
+    points[:, :width] = projected
+    shares[:width] = np.nan_to_num(pca.explained_variance_ratio_)
     return points, shares
 
 
-def lay_out_components(vectors: Vectors, dimensions: int) -> Layout:
+def lay_out_components(vectors: Vectors, dimensions: int) -> VectorLayout:
     points, shares = components(vectors, dimensions)
     note = (
         f"The axes are the directions in which the vectors vary most; they show "
         f"{shares.sum():.0%} of the variance."
     )
-    return Layout(points, component_labels(shares), note)
+    return VectorLayout(points, component_labels(shares), note)
 
 
-def lay_out_neighbours(vectors: Vectors, dimensions: int) -> Layout:
+def lay_out_neighbours(vectors: Vectors, dimensions: int) -> VectorLayout:
     """Lay out by t-SNE; see the module."""
     reduced = components(vectors, WIDEST)[0] if vectors.shape[1] > WIDEST else vectors
     sample = draw_sample(len(reduced), SAMPLE[dimensions])
@@ -93,7 +93,7 @@ def lay_out_neighbours(vectors: Vectors, dimensions: int) -> Layout:
             f" t-SNE placed {len(sample):,} of the {len(vectors):,} points; each other one is where"
             f" the {SOURCES} nearest of these are."
         )
-    return Layout(points, [""] * dimensions, note)
+    return VectorLayout(points, [""] * dimensions, note)
 
 
 def draw_sample(count: int, most: int) -> NDArray[np.int64]:

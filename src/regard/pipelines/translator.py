@@ -332,11 +332,11 @@ class Translator(Pipeline):
 
     @property
     def vector_sets(self) -> Mapping[str, Callable[[int], VectorSet]]:
-        halves = {
+        parts = {
             "target tokens": (getattr(self.model, "decoder", self.model), self.tokenizer),
             "source tokens": (getattr(self.model, "encoder", self.model), self.source_tokenizer),
         }
-        tables = {name: token_table(*half) for name, half in halves.items()}
+        tables = {name: token_table(*part) for name, part in parts.items()}
         return {name: table for name, table in tables.items() if table is not None}
 
     def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:

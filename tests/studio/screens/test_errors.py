@@ -11,7 +11,7 @@ import pytest
 import regard
 from regard.errors import UsageError
 from regard.studio.opened import Opened
-from regard.studio.screens.errors import Errors
+from regard.studio.screens.errors import ErrorList
 
 MARKUP = "<img src=x onerror=alert(1)>"
 WORDS = ["sun", "rain", "snow", "wind", "hail", "fog"]
@@ -42,7 +42,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def screen(runs):
-    return Errors(Opened(runs))
+    return ErrorList(Opened(runs))
 
 
 def everything(screen, run, **arguments):

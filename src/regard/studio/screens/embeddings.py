@@ -51,24 +51,26 @@ class Embeddings(Screen):
         from regard.look.vector_map import LAYOUTS, lay_out
 
         layout = layout or LAYOUTS[0]
-        name, found, _ = self._vectors(run, vectors, most)
-        make = lambda: lay_out(found.vectors, layout, dimensions)  # noqa: E731
+        name, vector_set, _ = self._vectors(run, vectors, most)
+        make = lambda: lay_out(vector_set.vectors, layout, dimensions)  # noqa: E731
         laid = self.opened.cached(
             ("layout", self.opened.version(run), name, most, layout, dimensions), make
         )
         return {
             "run": run,
-            "vectors": name,
+            "of": name,
             "layout": layout,
             "dimensions": dimensions,
             "most": most,
             "points": laid.points,
             "axes": list(laid.axes),
             "note": laid.note,
-            "names": [text[:LONGEST_NAME] for text in found.names],
-            "width": int(found.vectors.shape[1]),
-            "records": None if found.records is None else found.records.astype(np.int32),
-            "columns": {key: packed(cells) for key, cells in self._columns(run, found).items()},
+            "names": [text[:LONGEST_NAME] for text in vector_set.names],
+            "width": int(vector_set.vectors.shape[1]),
+            "records": None if vector_set.records is None else vector_set.records.astype(np.int32),
+            "columns": {
+                key: packed(cells) for key, cells in self._columns(run, vector_set).items()
+            },
         }
 
     @action
@@ -79,8 +81,8 @@ class Embeddings(Screen):
         from regard.look.page.document import number
         from regard.look.vector_map import nearest_vectors
 
-        _, found, unit = self._vectors(run, vectors, most)
-        check_range("index", index, 0, len(found.names) - 1)
+        _, vector_set, unit = self._vectors(run, vectors, most)
+        check_range("index", index, 0, len(vector_set.names) - 1)
         check_range("count", count, 1, MOST_NEIGHBOURS)
         nearest = nearest_vectors(unit, index, count)
         return {"index": index, "neighbours": [[i, number(cosine)] for i, cosine in nearest]}
@@ -101,28 +103,28 @@ class Embeddings(Screen):
             raise UsageError(f"{run} has no vectors of {name}; {did_you_mean(name, list(sets))}")
 
         def make() -> tuple[VectorSet, Vectors]:
-            found = sets[name](most)
-            return found, unit_vectors(found.vectors)
+            vector_set = sets[name](most)
+            return vector_set, unit_vectors(vector_set.vectors)
 
         return (name, *self.opened.cached(("vectors", self.opened.version(run), name, most), make))
 
-    def _columns(self, run: str, found: VectorSet) -> dict[str, Sequence[Any]]:
+    def _columns(self, run: str, vector_set: VectorSet) -> dict[str, Sequence[Any]]:
         """Return the columns of points: of records, those of the table of errors too."""
         from regard.look.record_table import colour_columns, record_table
 
-        columns: dict[str, Sequence[Any]] = dict(found.columns)
-        if found.records is None:
+        columns: dict[str, Sequence[Any]] = dict(vector_set.columns)
+        if vector_set.records is None:
             return columns
         pipeline = self.opened.pipeline(run)
         errors = self.opened.cached(
             ("errors", self.opened.version(run)), lambda: record_table(pipeline)
         )
         rows = {int(n): i for i, n in enumerate(errors.numbers)}
-        places = [rows.get(int(n)) for n in found.records]
-        if any(place is None for place in places):
+        indices = [rows.get(int(n)) for n in vector_set.records]
+        if any(i is None for i in indices):
             return columns  # more records are drawn than were evaluated
         return columns | {
-            name: [cells[i] for i in places if i is not None]
+            name: [cells[i] for i in indices if i is not None]
             for name, cells in colour_columns(errors).items()
         }
 

@@ -26,7 +26,7 @@ SHOWN = 2000  # characters of a text
 
 
 @register_screen("errors", title="Errors")
-class Errors(Screen):
+class ErrorList(Screen):
     """The held-out records of a run, the worst first."""
 
     def table(self, run: str) -> RecordErrors:
@@ -73,7 +73,7 @@ class Errors(Screen):
                 if 1 < len(set(cells)) <= MOST_CLASSES
             },
             "longest": int(errors.lengths.max(initial=0)),
-            "figures": [figure(plot) for plot in plots if plot.kind != "confusion"],
+            "figures": [figure(plot) for plot in plots],
         }
 
     @action
@@ -126,14 +126,14 @@ class Errors(Screen):
         from regard.evaluation.record_errors import compare_slices, slice_members
         from regard.look.page.document import number
 
-        errors, asked = self.table(run), [w.strip() for w in words or [] if w.strip()]
-        check_range("words", len(asked), 0, MOST_WORDS)
+        errors, searched = self.table(run), [w.strip() for w in words or [] if w.strip()]
+        check_range("words", len(searched), 0, MOST_WORDS)
         name, values, more_is_better = errors.score
-        members = slice_members(errors, asked)
-        found = compare_slices(values, members, more_is_better=more_is_better)
+        members = slice_members(errors, searched)
+        compared = compare_slices(values, members, more_is_better=more_is_better)
         rows = [
             one.to_json() | {key: number(getattr(one, key)) for key in ("mean", "low", "high")}
-            for one in found
+            for one in compared
         ]
         return {"score": name, "more_is_better": more_is_better, "slices": rows}
 

@@ -235,15 +235,15 @@ def example_of(pipeline: Any) -> dict[str, Any]:
     """Return what to begin with: the first half of a held-out record, a pair, or none."""
     try:
         if not hasattr(pipeline, "example"):
-            split, shard = pipeline.held_out()
-            return {"text": "", "records": int(shard.records), "split": split}
+            shard = pipeline.held_out()[1]
+            return {"prompt": "", "records": int(shard.records)}
         example = pipeline.example(EXAMPLE)
         records = int(pipeline.held_out()[1].records)
     except UserError:  # an imported model has no data
-        return {"text": "", "records": 0, "split": ""}
-    source, target = example if isinstance(example, tuple) else (example, "")
+        return {"prompt": "", "records": 0}
+    source = example[0] if isinstance(example, tuple) else example
     text = source if isinstance(source, str) else ""
-    return {"text": text, "target": target, "records": records}
+    return {"prompt": text, "records": records}
 
 
 def stored_alignment(translator: Translator) -> HeadAlignment | None:

@@ -32,7 +32,7 @@ export default function Embeddings({ run, state, setRun, setState, go }) {
     ${!run && html`<p>Choose a run to see its vectors: of records, of words, or of tokens.</p>`}
     ${run && (opening || busy) && html`<p role="status">${busy ? "Laying out the vectors…" : "Loading the model…"}</p>`}
     ${found?.run === run && !sets.length && html`<p>This model has no vectors to draw: neither one for each record nor a table of token embeddings.</p>`}
-    ${vectors && value?.run === run && value.vectors === vectors && html`<${Atlas} key=${[run, vectors, value.layout, value.dimensions, value.most].join(" ")} run=${run} data=${value} state=${state} setState=${setState} go=${go} />`}`;
+    ${vectors && value?.run === run && value.of === vectors && html`<${Atlas} key=${[run, vectors, value.layout, value.dimensions, value.most].join(" ")} run=${run} data=${value} state=${state} setState=${setState} go=${go} />`}`;
 }
 
 /** The map with its legend, search, neighbours and selection.
@@ -49,13 +49,13 @@ function Atlas({ run, data, state, setState, go }) {
   const column = data.columns[colour];
   const search = state.text ?? "";
   const found = useMemo(() => matches(data.names, search), [data, search]);
-  const { value: near } = useLatest("embeddings", "neighbours", chosen < 0 ? null : { run, vectors: data.vectors, most: data.most, index: chosen, count: 12 });
+  const { value: near } = useLatest("embeddings", "neighbours", chosen < 0 ? null : { run, vectors: data.of, most: data.most, index: chosen, count: 12 });
   const neighbours = near && near.index === chosen && chosen >= 0 ? near.neighbours : [];
 
   useEffect(() => {
     const describe = (/** @type {number} */ i) => [visible(data.names[i], false), ...Object.keys(data.columns).slice(0, 4).map((name) => `${name}: ${cellOf(data.columns[name], i)}`)];
     map.current = canvasPlane({
-      points: data.points, dimensions: data.dimensions, names: data.names.map((/** @type {string} */ name) => visible(name, data.records === null)), title: data.vectors, lines: describe,
+      points: data.points, dimensions: data.dimensions, names: data.names.map((/** @type {string} */ name) => visible(name, data.records === null)), title: data.of, lines: describe,
       choose: (/** @type {number} */ i) => setState({ point: i }), circle: (/** @type {number[]} */ indices) => setSelected(indices),
     });
     place.current?.replaceChildren(map.current.box);
@@ -77,7 +77,7 @@ function Atlas({ run, data, state, setState, go }) {
     map.current.update({ chosen, marked: neighbours.map((/** @type {any} */ [i]) => i), found: new Set(found ?? []), selected: new Set(selected) });
   }, [data, chosen, near, found, selected]);
 
-  const save = () => download(`${data.vectors}.csv`, toCsv(data, selected));
+  const save = () => download(`${data.of}.csv`, toCsv(data, selected));
   const toggle = (/** @type {number} */ group) => setHidden(new Set(hidden.has(group) ? [...hidden].filter((one) => one !== group) : [...hidden, group]));
   const name = (/** @type {number} */ i) => visible(data.names[i], data.records === null);
   const point = (/** @type {number} */ i) => html`<button type="button" onClick=${() => setState({ point: i })}>${name(i)}</button>`;

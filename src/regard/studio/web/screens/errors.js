@@ -21,6 +21,7 @@ const percent = (/** @type {any} */ p) => (typeof p === "number" ? `${(100 * p).
 export default function Errors({ run, state, setRun, setState, go }) {
   const { value: summary, error, busy } = useLatest("errors", "summary", run ? { run } : null);
   const ready = summary?.run === run;
+  const figures = ready ? summary.figures.filter((/** @type {any} */ one) => !(summary.confusion && one.kind === "confusion")) : []; // it is drawn above
   const show = (/** @type {Record<string, any>} */ filters) => { // and bring the list into view
     setState(anew(filters));
     document.getElementById("records")?.scrollIntoView({ block: "nearest" });
@@ -33,7 +34,7 @@ export default function Errors({ run, state, setRun, setState, go }) {
       <div class="columns overview"><${Confusion} confusion=${summary.confusion} state=${state} show=${show} />
         <${Slices} key=${`${run} slices`} run=${run} summary=${summary} state=${state} setState=${setState} show=${show} /></div>
       <${Records} key=${run} run=${run} summary=${summary} state=${state} setState=${setState} go=${go} />
-      ${summary.figures.length > 0 && html`<section><details><summary><h2>Plots</h2></summary><div class="columns">${summary.figures.map((/** @type {any} */ figure, /** @type {number} */ i) => html`<${Figure} key=${i} component=${figure} />`)}</div></details></section>`}`}`;
+      ${figures.length > 0 && html`<section><details><summary><h2>Plots</h2></summary><div class="columns">${figures.map((/** @type {any} */ figure, /** @type {number} */ i) => html`<${Figure} key=${i} component=${figure} />`)}</div></details></section>`}`}`;
 }
 
 /** Change filters, and begin at the first page again. @param {Record<string, any>} patch */

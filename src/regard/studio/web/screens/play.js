@@ -76,7 +76,7 @@ function usePlayback(last, anew, unit) {
 /** @param {Props} props */
 function Sampling(props) {
   const { run, state, setState, go, facts } = props;
-  const prompt = state.text ?? facts.example.text.slice(0, Math.ceil(facts.example.text.length / 2));
+  const prompt = state.text ?? facts.example.prompt.slice(0, Math.ceil(facts.example.prompt.length / 2));
   const [temperature, setTemperature] = useNumber(props, "temperature", 1);
   const [topK, setTopK] = useNumber(props, "top_k", 0);
   const [topP, setTopP] = useNumber(props, "top_p", 1);
@@ -121,7 +121,7 @@ function Sampling(props) {
 function Filters({ step, put }) {
   const most = Math.max(...step.before, ...step.after, 1e-9);
   const bar = (/** @type {number} */ p, /** @type {string} */ name) => html`<span class="track"><i class=${name} style=${{ width: `${(100 * p) / most}%` }}></i></span>`;
-  return html`<table class="filters"><caption>${format(step.kept)} of ${format(step.possible)} tokens stay; they held ${percent(step.mass)} before</caption>
+  return html`<table class="filters"><caption>${format(step.n_kept)} of ${format(step.possible)} tokens stay; they held ${percent(step.mass)} before</caption>
     <thead><tr><th scope="col">next</th><th scope="col" colspan="2">of the model</th><th scope="col" colspan="2">after the filters</th></tr></thead>
     <tbody>${step.ids.map((/** @type {number} */ id, /** @type {number} */ i) => html`<tr class=${id === step.chosen ? "drawn" : step.after[i] ? "" : "cut"}>
       <th scope="row"><button type="button" title="put it into the text" onClick=${() => put(id)}>${visible(step.tokens[i])}</button>${id === step.chosen ? html`<span class="unseen"> drawn</span>` : ""}</th>
@@ -176,7 +176,7 @@ function Results({ results, run, go }) {
 /** @param {Props} props */
 function Searching(props) {
   const { run, state, setState, go, facts } = props;
-  const prompt = state.text ?? facts.example.text.slice(0, Math.ceil(facts.example.text.length / 2));
+  const prompt = state.text ?? facts.example.prompt.slice(0, Math.ceil(facts.example.prompt.length / 2));
   const [width, setWidth] = useNumber(props, "width", 4);
   const [penalty, setPenalty] = useNumber(props, "penalty", 0);
   const [steps, setSteps] = useNumber(props, "steps", 12);
@@ -192,8 +192,8 @@ function Searching(props) {
 /** @param {Props} props */
 function Translating(props) {
   const { run, state, setState, go, facts } = props;
-  const reads = facts.example.text !== "" || !facts.example.records; // texts, in contrast to images
-  const source = state.text ?? facts.example.text;
+  const reads = facts.example.prompt !== "" || !facts.example.records; // texts, in contrast to images
+  const source = state.text ?? facts.example.prompt;
   const [record, setRecord] = useNumber(props, "record", reads ? -1 : 0);
   const [width, setWidth] = useNumber(props, "width", 5);
   const [penalty, setPenalty] = useNumber(props, "penalty", 1);
