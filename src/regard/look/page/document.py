@@ -246,6 +246,7 @@ SCRIPTS = (
     "image_maps.js",
     "point_maps.js",
     "series_maps.js",
+    "canvas_plane.js",
     "projector.js",
     "pictures.js",
     "records.js",
