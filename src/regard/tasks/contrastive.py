@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from regard.training.trainer import Trainer, TrainingOutcome
 
 MORE_PAIRS = 2  # times as many pairs in a step as captioners read, to be told apart
-
 MICRO_TOKENS = 1 << 20  # in effect no limit: a step is one batch
+SMOOTHING = 0.3  # of labels: texts of a batch are often nearly right for each other's sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,9 @@ class Contrastive(GradientTask):
     )
     measures_all = True  # recall among fewer candidates would be higher
     starts_from = ("contrastive",)
+    # Recall goes on rising as the rate falls, while the loss of a small split is noise around a
+    # minimum that comes early.
+    stores_last = True
 
     def defaults(self, tables: Tables) -> list[str]:
         from regard.data.sources import DataSource, recognize_modality
@@ -82,7 +85,13 @@ class Contrastive(GradientTask):
             tables["data"]["format"] = source.format
         train = tables["train"]
         given = set(train)
+        if train.get("patience"):
+            raise UsageError(
+                f"train.patience must be 0 for contrastive pairs, got {train['patience']}: the "
+                "weights at the end of training are stored, not those of the best validation"
+            )
         train.setdefault("micro_tokens", MICRO_TOKENS)
+        train.setdefault("label_smoothing", SMOOTHING)
         lines: list[str] = modality.pair_defaults(tables, source)
         if "batch_tokens" not in given and "batch_tokens" in train:
             train["batch_tokens"] *= MORE_PAIRS
