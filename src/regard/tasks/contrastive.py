@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 MORE_PAIRS = 2  # times as many pairs in a step as captioners read, to be told apart
 MICRO_TOKENS = 1 << 20  # in effect no limit: a step is one batch
-SMOOTHING = 0.3  # of labels: texts of a batch are often nearly right for each other's sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,6 @@ class Contrastive(GradientTask):
                 "weights at the end of training are stored, not those of the best validation"
             )
         train.setdefault("micro_tokens", MICRO_TOKENS)
-        train.setdefault("label_smoothing", SMOOTHING)
         lines: list[str] = modality.pair_defaults(tables, source)
         if "batch_tokens" not in given and "batch_tokens" in train:
             train["batch_tokens"] *= MORE_PAIRS
