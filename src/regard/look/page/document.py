@@ -563,7 +563,7 @@ class Page:
                     [{"kind": one.kind, "data": one.data()} for one in row] for row in section.rows
                 ],
             }
-            for section in self._sections
+            for section in self.sections
         ]
         facts = {"title": self.title, "subtitle": self.subtitle, "warnings": list(self.warnings)}
         return facts | {"sections": sections}
