@@ -129,12 +129,18 @@ class Opened:
         """Return the model of a run, ready to use; it is loaded anew if its weights changed."""
         from regard.pipelines import load
 
+        version = self.version(name)
+        pipeline: Pipeline = self._pipelines.get(version, lambda: load(version[0]))
+        return pipeline
+
+    def version(self, name: str) -> tuple[Path, tuple[int, ...]]:
+        """Return the folder of a run's model and when that was written: what its results depend
+        on, to be part of the key of `cached`.
+        """
         folder = self.folder(name)
         run = winner(folder) or folder
         files = [run / file for file in (CONFIG, WEIGHTS) if (run / file).exists()]
-        changed = tuple(file.stat().st_mtime_ns for file in files)
-        pipeline: Pipeline = self._pipelines.get((run, changed), lambda: load(run))
-        return pipeline
+        return run, tuple(file.stat().st_mtime_ns for file in files)
 
     def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """Return a result that was made before under this key, or make it. The key holds all that

@@ -262,13 +262,27 @@ def web_files() -> frozenset[str]:
     return frozenset(walk(files(__package__) / "web", ""))
 
 
+# functions of the look pages that screens use
+SHARED = (
+    "canvasPlane",
+    "format",
+    "inkOn",
+    "ramp",
+    "rgb",
+    "scaleOf",
+    "seriesColours",
+    "visible",
+)
+
+
 def look_script() -> tuple[bytes, str]:
     """Return the components of look pages as a module."""
     from regard.look.page.document import SCRIPTS, asset
 
     code = "\n".join(map(asset, SCRIPTS))
     drawn = (
-        "export const draw = (component, place) => mount(place, component.kind, component.data);"
+        "export const draw = (component, place) => mount(place, component.kind, component.data);\n"
+        f"export {{ {', '.join(SHARED)} }};"
     )
     return f"{code}\n{drawn}\n".encode(), TYPES["js"]
 
