@@ -15,11 +15,9 @@ class Shell(Screen):
     def start(self) -> dict[str, Any]:
         """Return the screens of the menu and the folder that is open."""
         from regard import __version__
-        from regard.studio.server import load_screens
+        from regard.studio.server import menu
 
-        screens = load_screens().values()
-        menu = [{"name": one.name, "title": one.title} for one in screens if one.title]
-        return {"screens": menu, "folder": str(self.opened.shown), "version": __version__}
+        return {"screens": menu(), "folder": str(self.opened.shown), "version": __version__}
 
     @action
     def runs(self) -> dict[str, Any]:
