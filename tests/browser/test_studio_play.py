@@ -146,7 +146,7 @@ def test_a_beginning_is_kept_and_another_token_leads_on(show):
         [place, name],
     )
     assert page.locator(".target").text_content().startswith("drei")
-    assert page.locator(".ribbons path").count() > 0
+    until(page, "document.querySelector('.ribbons path') !== null")  # drawn in the next frame
 
 
 def test_cells_open_their_records_and_records_open_in_read(show):
