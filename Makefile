@@ -23,8 +23,9 @@ demo: setup
 test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --durations=10 -rs
+	$(BIN)/mypy & types=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --durations=10 -rs; tests=$$?; \
+	wait $$types && exit $$tests
 
 docs: .venv/.docs
 	$(BIN)/python scripts/build_reference.py --check

@@ -71,6 +71,7 @@ from regard.training.comparison_runs import (
 )
 from regard.training.defaults import REFERENCE, TIMED
 from regard.training.distributed import ProcessGroup, joined
+from regard.training.launcher import Launcher
 from regard.training.progress import Reporter
 from regard.training.selection import Selection
 from regard.training.trainer import Session, TrainResult, context, evaluate_and_write
@@ -398,30 +399,33 @@ def compare_rows(
     parts: list[tuple[str, Path, list[ComparisonRun]]] = []
     results: dict[Path, RunResult] = {}
     missing: dict[str, None] = {}
-    for label, chosen in tokenizer_options(rows.tokenizers):
-        given = {**tables, "model": named, "options": {**options, **chosen}}
-        recipe, lines = plan_for_rows(
-            partial(planned, **given), rows.share, tables.get("train", {})
-        )
-        check_comparison(recipe, rows.models, rows.scaling)
-        for line in lines[:-1]:  # the last is about one model
-            reporter.say(line)
-        inner = folder / label.replace(" ", "-").replace("=", "-") if label else folder
-        parts.append((label, inner, plan_runs(recipe, rows, inner, reporter)))
-    count = sum(len({run.model for run in part}) for *_, part in parts)
-    end = began + rows.minutes * 60 - CLOSING - PER_ROW * count
-    for number, (label, shared, part) in enumerate(parts):
-        now = time.monotonic()
-        until = now + (end - now) / (len(parts) - number)
+    with Launcher() as launcher:
+        for label, chosen in tokenizer_options(rows.tokenizers):
+            given = {**tables, "model": named, "options": {**options, **chosen}}
+            recipe, lines = plan_for_rows(
+                partial(planned, **given), rows.share, tables.get("train", {})
+            )
+            check_comparison(recipe, rows.models, rows.scaling)
+            for line in lines[:-1]:  # the last is about one model
+                reporter.say(line)
+            inner = folder / label.replace(" ", "-").replace("=", "-") if label else folder
+            parts.append((label, inner, plan_runs(recipe, rows, inner, reporter)))
+        count = sum(len({run.model for run in part}) for *_, part in parts)
+        end = began + rows.minutes * 60 - CLOSING - PER_ROW * count
+        for number, (label, shared, part) in enumerate(parts):
+            now = time.monotonic()
+            until = now + (end - now) / (len(parts) - number)
 
-        def evaluate(run: ComparisonRun, shared: Path = shared) -> None:
-            results[run.run] = run_result(run, shared)
+            def evaluate(run: ComparisonRun, shared: Path = shared) -> None:
+                results[run.run] = run_result(run, shared)
 
-        with ProgressTable(reporter, part) as progress:
-            trained = train_all(part, until, shared, progress, judge=evaluate, warn=reporter.warn)
-        left_out = [run for run in part if run not in trained]
-        missing |= dict.fromkeys(str(run.row.relative_to(folder)) for run in left_out)
-        runs += [replace(run, model=f"{run.model} {label}".strip()) for run in trained]
+            with ProgressTable(reporter, part) as progress:
+                trained = train_all(
+                    part, until, shared, progress, launcher, judge=evaluate, warn=reporter.warn
+                )
+            left_out = [run for run in part if run not in trained]
+            missing |= dict.fromkeys(str(run.row.relative_to(folder)) for run in left_out)
+            runs += [replace(run, model=f"{run.model} {label}".strip()) for run in trained]
     comparison = build_comparison(runs, folder, results, left_out=list(missing))
     strip = None if rows.tokenizers else surprise(comparison)
     title = f"{Path(recipe.data.train[0]).name} compared"

@@ -156,7 +156,7 @@ SAMPLED = ("uniform", "bigram", "map", "lstm", "transformer")  # models whose sa
 SAMPLES = 15
 MEASURED, LONGEST = 300, 40  # samples whose lengths are counted, and their greatest length
 TOP_K, TOP_P = 12, 0.8  # of the next symbols: so that both cuts are visible
-# What learns most in half a minute on two cores, by the validation split: small networks without
+# What learns most in 15 seconds on two cores, by the validation split: small networks without
 # dropout, in many small batches and at twice the usual learning rates.
 NAMES_TRANSFORMER = {"n_layers": 2, "d_model": 64, "dropout": 0.0}
 NAMES_SETTINGS: Tables = {

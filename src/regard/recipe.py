@@ -300,10 +300,10 @@ def task_name(values: Mapping[str, Any]) -> str:
 
 def modality_name(table: Mapping[str, Any]) -> str:
     """Return the modality of an [input] or [output] table: as named, or that of its tokenizer."""
-    tokenizer = table.get("tokenizer")
+    tokenizer = str(table.get("tokenizer"))
     if "name" in table or tokenizer not in TOKENIZERS:
         return str(table.get("name", "text"))
-    cls = TOKENIZERS[str(tokenizer)]
+    cls = TOKENIZERS[tokenizer]
     return str(cls.modality) if cls.reads_text else "text"
 
 

@@ -132,6 +132,7 @@ class Run:
             stored["family"],
             stored.get("reads", "tokens"),
         )
+        check_registered(self.path, task, name, stored.get("defined_in", {}))
         try:
             if task not in TASKS:
                 raise UsageError(f"task: {did_you_mean(task, list(TASKS))}, got {quoted(task)}")
@@ -212,18 +213,39 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 
 def write_config(folder: Path, name: str, model: Any, task: str = "") -> None:
     """Write config.json: task and family, vocabulary size and configuration; the task is the
-    model's own by default.
+    model's own by default. Of objects that other packages define, it names the modules.
     """
+    task = task or model.task
+    modules = {"family": type(model).__module__, "task": TASKS[task].__module__}
+    others = {key: module for key, module in modules.items() if not module.startswith("regard.")}
     write_json(
         folder / CONFIG,
         {
-            "task": task or model.task,
+            "task": task,
             "family": name,
             "reads": model.reads,
             "vocab_size": model.vocab_size,
             "config": asdict(model.config),
+            **({"defined_in": others} if others else {}),
         },
     )
+
+
+def check_registered(folder: Path, task: str, family: str, defined_in: Mapping[str, str]) -> None:
+    """Raise a UserError that names the missing package if a run has a task or a model that another
+    package defines and that is not registered in this process.
+    """
+    for key, name, registry, known in (
+        ("task", task, TASKS, list(TASKS)),
+        ("family", family, MODELS, MODELS.names()),
+    ):
+        if key in defined_in and name not in known:
+            module = defined_in[key]
+            raise UserError(
+                f"{folder}: its {'model' if key == 'family' else key} {name!r} is defined in "
+                f"{module!r}, which this process has not loaded: install its package, whose entry "
+                f"point in the group {registry.group!r} registers it, or import the module first"
+            )
 
 
 def not_imported(folder: Path) -> str:

@@ -22,6 +22,7 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 RECIPE, METADATA, METRICS = "recipe.toml", "regard.json", "metrics.jsonl"
 DATA = "data"  # the folder of encoded data
 COMPARISON = "compare.json"
+CANDIDATES = "candidates"  # the folder in a run of the models that were tried and not kept
 FOLD = "fold-000"  # the first run of a row that is cross-validated
 RUNS, LATEST = "runs", "latest"  # the folder of runs, and the link there to the newest
 DEPTH = 4  # levels of folders in which runs are looked for

@@ -373,6 +373,15 @@ class Config(TypedDict):
     reads: NotRequired[str]
     vocab_size: Annotated[int, Field(gt=0, lt=1 << 24)]
     config: dict[str, Any]
+    defined_in: NotRequired[dict[str, str]]  # modules of other packages, by key
+
+
+class StoredIntervals(TypedDict):
+    """intervals.json: how far from its prediction a true value lies at most, at a level."""
+
+    level: Annotated[float, Field(gt=0, lt=1)]
+    records: Count  # of the validation split, by which it is known
+    reach: dict[str, Annotated[float, Field(ge=0)]]  # of each target, in its unit
 
 
 class StoredSplit(TypedDict):

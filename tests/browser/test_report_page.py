@@ -15,6 +15,7 @@ from regard.planning import plan_recipe
 from regard.run import RECIPE
 from regard.storage import write_json
 from regard.training import comparison_runs
+from regard.training.launcher import Launcher
 from regard.training.progress import Reporter
 
 pytestmark = pytest.mark.browser
@@ -36,7 +37,7 @@ REPORT = [
 ]
 
 
-def trained_here(one, told):
+def trained_here(one, told, launcher):
     """Train in this process: starting a fresh one takes longer than three steps."""
     recipe, _ = plan_recipe([one.run / RECIPE])
     train_recipe(recipe, one.run, resume=True)
@@ -51,6 +52,7 @@ def folder(tmp_path_factory):
     names = place / "names.txt"
     names.write_text("".join(NAMES.read_text().splitlines(keepends=True)[::300]))
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
+        patch.setattr(Launcher, "start", lambda self: None)
         patch.setattr(comparison_runs, "train", trained_here)
         options = {"models": MODELS, "assignments": TINY, "reporter": Reporter(quiet=True)}
         threads = torch.get_num_threads()

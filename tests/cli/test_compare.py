@@ -19,6 +19,7 @@ from regard.recipe import build, read, to_toml
 from regard.registry import MODELS
 from regard.run import RECIPE
 from regard.training import comparison_runs
+from regard.training.launcher import Launcher
 from regard.training.trainer import fit_config
 
 STEPS = ["train.steps=3", "train.batch_tokens=64", "model.dropout=0"]
@@ -35,7 +36,7 @@ def words(tmp_path_factory):
 
 def test_a_comparison_trains_measures_writes_and_is_completed(words, tmp_path, capsys, monkeypatch):
     out = tmp_path / "compared"
-    asked = ["compare", str(words), "--models", "bigram,lstm", "--out", str(out), "--quiet"]
+    asked = ["compare", str(words), "--models", "lstm", "--out", str(out), "--quiet"]
     asked += [word for step in STEPS[:2] for word in ("--set", step)]
     assert run(asked) == 0
     table = capsys.readouterr().out
@@ -46,7 +47,8 @@ def test_a_comparison_trains_measures_writes_and_is_completed(words, tmp_path, c
     page = (out / "compare.html").read_text()
     assert "Surprise" in page and "<script src" not in page
     trained = []
-    monkeypatch.setattr(comparison_runs, "train", lambda one, told: trained.append(one.model))
+    monkeypatch.setattr(Launcher, "start", lambda self: None)
+    monkeypatch.setattr(comparison_runs, "train", lambda one, *_: trained.append(one.model))
     assert run([*asked, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] and not trained  # all of it was done
 
@@ -77,7 +79,7 @@ def test_translators_are_compared_by_bleu_and_a_lost_row_alone_is_made_again(
 ):
     trained = []
 
-    def here(one, told):
+    def here(one, told, launcher):
         """In this process, which is faster."""
         trained.append(one.model)
         words = ["train", str(one.run / "recipe.toml"), "--out", str(one.run), "--resume"]
@@ -85,6 +87,7 @@ def test_translators_are_compared_by_bleu_and_a_lost_row_alone_is_made_again(
         capsys.readouterr()
         (one.run / comparison_runs.MEMORY).write_text('{"peak_memory_bytes": 1}')
 
+    monkeypatch.setattr(Launcher, "start", lambda self: None)
     monkeypatch.setattr(comparison_runs, "train", here)
     out = tmp_path / "compared"
     asked = ["compare", str(pairs / "some.tsv"), "--input", "src", "--target", "tgt", "--quiet"]
@@ -163,7 +166,7 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
         for recipe in match_parameters(chosen, MODELS.names("next"), corpus)
     ]
 
-    def train(one, told):
+    def train(one, told, launcher):
         seconds = 60 * build(read(one.run / RECIPE)).train.minutes
         given[one.model] = max(clock.start + 1, 0 if one.model == "bigram" else seconds)
         clock.now += given[one.model]
@@ -174,7 +177,13 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
     began, judged = clock.now, []
     end = began + 60 * minutes
     found = comparison_runs.train_all(
-        made, end, tmp_path, lambda one, state: None, judge=judged.append, warn=warned.append
+        made,
+        end,
+        tmp_path,
+        lambda one, state: None,
+        Launcher(),
+        judge=judged.append,
+        warn=warned.append,
     )
     assert clock.now <= end + 1 and clock.now > end - 20
     assert [one.model for one in found] == [one.model for one in made if one.model in given]
@@ -194,7 +203,7 @@ def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
     assert most - least < 0.1 * most + 1  # equal shares
 
 
-def test_tokenizers_are_rows_of_one_table_per_base(tmp_path, capsys):
+def test_tokenizers_are_rows_of_one_table_per_base(rows_here, tmp_path, capsys):
     random_ = random.Random(0)
     path = tmp_path / "dna.fa"
     path.write_text(

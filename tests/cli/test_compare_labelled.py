@@ -15,6 +15,7 @@ from regard.evaluation.predictions import load_predictions
 from regard.planning import plan_recipe
 from regard.run import RECIPE
 from regard.training import comparison_runs, trainer
+from regard.training.launcher import Launcher
 
 SMALL = ["model.n_layers=2", "model.d_model=32", "model.dropout=0", "train.batch_tokens=2048"]
 
@@ -24,19 +25,20 @@ def here(monkeypatch, capsys):
     """Rows are trained in this process: a fresh one takes longer to start than they to train."""
     trained = []
 
-    def one_run(one, told):
+    def one_run(one, told, launcher):
         trained.append(one.row.name)
         words = ["train", one.run / RECIPE, "--out", one.run, "--resume", "--quiet"]
         assert run([str(word) for word in words]) == 0
         capsys.readouterr()
         (one.run / comparison_runs.MEMORY).write_text('{"peak_memory_bytes": 1}')
 
-    def folds(some, told):
+    def folds(some, told, launcher):
         trained.append(some[0].row.name)
         assert comparison_runs.main([one.run for one in some]) == 0
         for one in some:
             (one.run / comparison_runs.MEMORY).write_text('{"peak_memory_bytes": 1}')
 
+    monkeypatch.setattr(Launcher, "start", lambda self: None)
     monkeypatch.setattr(comparison_runs, "train", one_run)
     monkeypatch.setattr(comparison_runs, "train_folds", folds)
     return trained
@@ -174,9 +176,14 @@ def test_folds_are_trained_in_one_process_of_their_own(tmp_path, capsys, monkeyp
     prepare(recipe, tmp_path, told.append)
     told.clear()
     made = [comparison_runs.comparison_run(recipe, tmp_path, fold=fold) for fold in range(2)]
-    comparison_runs.train_all(
-        made, time.monotonic() + 60, tmp_path, lambda one, state: told.append((one.fold, state))
-    )
+    with Launcher() as launcher:
+        comparison_runs.train_all(
+            made,
+            time.monotonic() + 60,
+            tmp_path,
+            lambda one, state: told.append((one.fold, state)),
+            launcher,
+        )
     assert told[0] == (0, "training") and told[-1] == (1, "done") and all(one.done for one in made)
     assert (
         json.loads((made[1].run / comparison_runs.MEMORY).read_text())["peak_memory_bytes"]

@@ -115,6 +115,19 @@ def test_what_is_not_for_pictures_is_said(cli, bars):
         assert result.code == 2 and said in result.err, (words, result.err)
 
 
+def test_other_files_and_a_broken_image_are_one_line(cli, run, tmp_path):
+    """Each sequence of a FASTA file was taken for the path of an image, and printed whole."""
+    (tmp_path / "a.fasta").write_text(">a\nACGT\n>b\nACGA\n")
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnonsense")
+    result = cli("predict", run, "a.fasta")
+    assert (result.code, result.err) == (
+        1,
+        "error: a.fasta: holds sequences, and the run reads images\n",
+    )
+    result = cli("predict", run, "broken.png")
+    assert result.code == 1 and result.err.startswith("error: broken.png: is no image that can")
+
+
 def test_values_are_learned_from_pictures_too(cli, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (60, 4, 4), dtype=np.uint8)
     np.savez(tmp_path / "light.npz", images=images, light=images.mean((1, 2)))

@@ -131,17 +131,6 @@ def test_scores_and_prompts_from_fasta(cli, bigram, tmp_path):
     assert found.code == 2 and "--prompt or --prompt-file" in found.err
 
 
-def test_a_reader_that_leaves_is_no_error(bigram, words):
-    command = f"set -o pipefail; {sys.executable} -m regard score {bigram} {words} | head -1"
-    many = words.parent / "many.txt"
-    many.write_text(words.read_text() * 40)
-    done = subprocess.run(
-        ["bash", "-c", command.replace(str(words), str(many))], capture_output=True, text=True
-    )
-    assert done.returncode == 0 and "Traceback" not in done.stderr
-    assert len(done.stdout.splitlines()) == 1
-
-
 def test_class_files_are_matched_by_name_or_else_by_order(cli, by_file, place, tmp_path):
     """Repeated ids were refused, and other names gave figures of nothing."""
     for name in ("rich", "poor"):

@@ -77,11 +77,26 @@ def test_other_verbs_say_what_this_run_is_for(capsys, files):
         assert code == 1 and "task label" in errors and "regard predict" in errors
 
 
+def check_intervals(capsys, out, table):
+    """Of all records, which are like those of validation, nine in ten lie in their intervals."""
+    code, printed, log = said(capsys, "predict", out, table, "--json")
+    document = json.loads(printed)
+    assert code == 0 and document["level"] == 0.9 and "intervals hold 90% of true values" in log
+    truths = [float(line.split("\t")[4]) for line in table.read_text().splitlines()[1:]]
+    rows = [(one["low"]["share"], one["high"]["share"]) for one in document["predictions"]]
+    inside = sum(low <= truth <= high for (low, high), truth in zip(rows, truths, strict=True))
+    assert 0.8 < inside / len(truths) < 0.99
+    line = said(capsys, "predict", out, table)[1].splitlines()[0]
+    value = document["predictions"][0]["prediction"]["share"]
+    assert line.startswith(f"share={value:.6g} [{rows[0][0]:.6g}, {rows[0][1]:.6g}]\t")
+
+
 def test_labels_values_and_positions(capsys, files):
     out, document = trained(capsys, files, "labels", "has_c,has_d")
     assert document["metrics"]["test"]["auroc_mean"]["value"] > 0.8
     out, document = trained(capsys, files, "value", "share", 90)
     assert document["metrics"]["test"]["pearson"]["value"] > 0.7
+    check_intervals(capsys, out, files[1])
     out, document = trained(capsys, files, "positions", "vowels", 90)
     assert document["metrics"]["test"]["accuracy"]["value"] > 0.95
     text = files[0] / "one.txt"

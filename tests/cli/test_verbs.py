@@ -78,6 +78,12 @@ def test_evaluate_is_the_ratio_of_the_scores_to_the_symbols(cli, words, tmp_path
         assert figure["low"] < figure["value"] < figure["high"]
 
 
+def test_a_column_without_a_file_is_refused(cli, bigram):
+    """`evaluate RUN --input FILE` measured the held-out part, without a word about the file."""
+    result = cli("evaluate", bigram, "--input", "words.txt")
+    assert result.code == 2 and "--input words.txt names a column" in result.err
+
+
 @pytest.mark.skipif(not NAMES.exists(), reason="the names are not here")
 def test_a_bigram_of_all_names_costs_what_the_lecture_says(cli, tmp_path):
     run = counted(cli, NAMES, tmp_path)
@@ -262,6 +268,13 @@ def test_data_is_described_with_the_documented_keys(cli, words):
     assert document["duplicates"] == len(lines) - len(set(lines))
     assert {"entropy_bits", "suggestion"} <= set(document)
     assert "suggestion" in cli("data", words).out
+
+
+def test_data_tell_why_a_file_is_read_as_it_is(cli, tmp_path):
+    """A file that ends in .fasta was "read as fasta (as asked)"."""
+    (tmp_path / "a.fasta").write_text("".join(f">{i}\nACGTACGA\n" for i in range(9)))
+    assert "fasta (by the name" in cli("data", "a.fasta").out
+    assert "fasta (as asked" in cli("data", "a.fasta", "--format", "fasta").out
 
 
 def test_python_and_the_command_line_agree(cli, transformer, words):

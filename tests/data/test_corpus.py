@@ -68,7 +68,7 @@ def test_a_text_without_spaces_is_not_held_back(tmp_path, monkeypatch):
     [
         ("a.txt", "only one\n", "next", "holds one record: training needs at least two"),
         ("a.fa", ">x\nACGT\n", "next", "--set data.format=text reads one long sequence"),
-        ("a.txt", "  \n \n\t\n", "next", "holds 3 records of nothing but blanks"),
+        ("a.txt", "  \n \n\t\n", "next", "holds nothing but blanks"),
         ("a.txt", "\n\n", "next", "nothing to read (2 blank records)"),
         ("a.csv", "text,y\na,x\n", "label", "holds one record"),
         ("a.csv", "text,y\na,x\nb,x\n", "label", "all 2 training records are 'x' under 'y'"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +16,7 @@ from regard.data.table_columns import (
     kind_of,
 )
 from regard.data.text_files import TextFiles
-from regard.errors import UsageError
+from regard.errors import UsageError, UserError
 from regard.recipe import DataRecipe
 
 RANDOM = random.Random(0)
@@ -42,7 +44,12 @@ PROSE = [" ".join(RANDOM.choices(WORDS, k=9)) for _ in range(60)]
         ([f"{i / 7:.2f}" for i in range(30)], "numbers"),
         ([f"{i / 7:.2f}".replace(".", ",") for i in range(30)], "numbers"),
         (["<3.5", "12", "7.25", "~8"] * 9, "numbers"),
-        ([f"{i / 7:.2f} nM" for i in range(30)], "numbers with units, to be removed first"),
+        ([f"{i / 7:.2f} nM" for i in range(30)], "numbers with the unit nM, to be removed first"),
+        (
+            [f"{i / 7:.2f}{' nM' if i % 3 else 'uM'}" for i in range(30)] + ["1e3 nM", "7"],
+            "numbers in different units: uM (10 rows), nM (21 rows), none (1 rows); convert them "
+            "to one, and remove it",
+        ),
         ([str(i) for i in range(1, 31)], "id"),
         ([f"CHEMBL{i * 17}" for i in range(30)], "id"),
         ([f"2024-01-{i + 1:02}" for i in range(28)], "dates"),
@@ -175,3 +182,46 @@ def test_a_pretraining_table_needs_no_column_of_the_same_name(table, tmp_path):
     with pytest.raises(UsageError, match="columns a, b hold"):
         column_like(table(a=MOLECULES, b=MOLECULES, y=NUMBERS), source)
     assert column_like(DataRecipe(train=(str(tmp_path / "mols.txt"),)), source) == ""
+
+
+def test_a_target_with_units_is_refused_with_the_units_and_their_rows(table):
+    """SMILES and a potency in nM and uM were a translator that wrote digits and letters."""
+    potency = [f"{i + 0.5} {'uM' if i % 4 == 0 else 'nM'}" for i in range(60)]
+    recipe = replace(table(smiles=MOLECULES, potency=potency), target="potency")
+    for given in (recipe, replace(recipe, input="smiles")):
+        with pytest.raises(UsageError, match=r"'potency' holds .* uM \(15 rows\), nM \(45 rows\)"):
+            complete_data(given)
+        assert complete_data(given, "target")  # as texts, if that is meant
+
+
+def test_a_column_that_names_different_units_is_remarked(table):
+    units = ["nM"] * 40 + ["uM"] * 20
+    recipe = table(smiles=MOLECULES, standard_value=NUMBERS, standard_units=units)
+    _, lines = complete_data(replace(recipe, input="smiles", target="standard_value"))
+    assert "'standard_units' names different units: nM (40 rows), uM (20 rows)" in lines[0]
+    same = table(smiles=MOLECULES, standard_value=NUMBERS, standard_units=["nM"] * 60)
+    assert complete_data(replace(same, input="smiles", target="standard_value"))[1] == []
+
+
+def test_names_in_another_encoding_are_refused_with_it(tmp_path):
+    """They were shown with a mark in place of each letter that is not ASCII."""
+    path = tmp_path / "t.csv"
+    rows = [f"Straße {i} ist schön;{'gut' if i % 2 else 'schlecht'}" for i in range(30)]
+    for encoding, text in (("latin-1", "Größe"), ("cp1252", "Preis in €")):
+        path.write_bytes("\n".join([f"{text};Urteil", *rows, ""]).encode(encoding))
+        with pytest.raises(UserError, match=f"{text};Urteil.*data.encoding={encoding}"):
+            complete_data(DataRecipe(train=(str(path),)))
+        settings, _ = complete_data(DataRecipe(train=(str(path),), encoding=encoding))
+        assert settings == {"input": text, "target": "Urteil"}
+    path.write_bytes("\n".join(["größe;urteil", *rows, "\xff"]).encode())  # one is damaged
+    assert complete_data(DataRecipe(train=(str(path),)))[0]["input"] == "größe"
+
+
+def test_conversations_beside_a_class_are_told(tmp_path):
+    """The message named the class and the id, and not the column that all came for."""
+    path = tmp_path / "chats.jsonl"
+    messages = [{"role": "user", "content": "hello"}]
+    rows = [{"id": f"c{i}", "messages": messages, "topic": "ab"[i % 2]} for i in range(30)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UsageError, match="conversations under 'messages'"):
+        complete_data(DataRecipe(train=(str(path),)))

@@ -5,16 +5,18 @@ import pytest
 from spoiling import make_run
 
 from regard.errors import UserError
-from regard.interop import EXPORTERS, find_exporter
+from regard.interop import EXPORTERS, find_exporter, load_exporters
 from regard.interop.hugging_face import export_hf
 from regard.interop.word2vec_format import export_vec, import_vec, write_vec
 from regard.models.decoder import Decoder
 from regard.models.hyena import HyenaModel
 from regard.models.recurrent import LSTMModel
 from regard.models.word2vec import CBOW, SkipGram
+from regard.run_folders import CANDIDATES
 
 
 def test_models_are_registered_by_their_exact_class():
+    load_exporters()
     assert Decoder in EXPORTERS["hf"] and HyenaModel not in EXPORTERS["hf"]
     assert set(EXPORTERS["vec"]) == {CBOW, SkipGram}
 
@@ -40,3 +42,16 @@ def test_the_other_format_of_a_model_is_named(tmp_path):
     import_vec(tmp_path / "words.vec", tmp_path / "run")
     with pytest.raises(UserError, match="use --to vec"):
         export_hf(tmp_path / "run", tmp_path / "hf")
+
+
+def test_a_candidate_that_can_be_exported_is_named(tmp_path):
+    """The model that was kept had no class in Hugging Face's library; the Transformer beside it
+    has one.
+    """
+    model = LSTMModel(9, LSTMModel.PRESETS[next(iter(LSTMModel.PRESETS))](1, 8))
+    run = make_run(tmp_path / "run", "lstm", model)
+    (run / CANDIDATES).mkdir()
+    candidate = make_run(run / CANDIDATES / "transformer")
+    make_run(run / CANDIDATES / "lstm", "lstm", model)
+    with pytest.raises(UserError, match=f"of the models that were tried, {candidate} can$"):
+        export_hf(run, tmp_path / "out")

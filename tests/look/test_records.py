@@ -10,8 +10,9 @@ from page_parts import TEXTS, of
 
 from regard import api
 from regard.data.targets import Targets
+from regard.evaluation.predictions import conformal_reach
 from regard.look.page import Answer, Confusion, RecordList
-from regard.look.prediction_page import conformal_reach, prediction_page
+from regard.look.prediction_page import prediction_page
 from regard.look.records import Records, draw_picture, find_target, signed
 from regard.models.vision import VisionTransformer, vit
 from regard.pipelines import load

@@ -14,7 +14,7 @@ from regard.pipelines import load
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, rows_here):
     base = tmp_path_factory.mktemp("compare")
     names = [a + b + c for a in "abcd" for b in "aeiou" for c in "lmnrs"]
     (base / "names.txt").write_text("\n".join(names) + "\n")

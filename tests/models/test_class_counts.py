@@ -15,6 +15,7 @@ from id_records import END, START, labelled, marked, shard
 from regard.errors import UserError
 from regard.models.class_counts import ClassMarkov, Majority, MarkovConfig, PWMClassifier, PwmConfig
 from regard.models.supervised import FittedConfig
+from regard.tokenizers import Characters, Words
 
 V = 8
 
@@ -103,7 +104,8 @@ def test_chains_are_their_formula():
 
 
 def corpus(train, test, vocab_size=V):
-    tokenizer = SimpleNamespace(vocab_size=vocab_size)
+    tokenizer = Characters.train(["ab"])
+    tokenizer.vocab_size = vocab_size
     return SimpleNamespace(
         train=shard(train, V), valid=None, test=shard(test, V), tokenizer=tokenizer
     )
@@ -115,6 +117,13 @@ def test_comparisons_leave_unsuitable_families_out():
     assert PWMClassifier.unsuitable(uneven) == "records are of different lengths"
     assert ClassMarkov.unsuitable(aligned) == Majority.unsuitable(uneven) == ""
     assert "more than 64 tokens" in ClassMarkov.unsuitable(corpus([[3]], [[3]], vocab_size=65))
+
+
+def test_texts_of_as_many_words_are_not_aligned():
+    """Sentences of eight words had a matrix, and a new one of four words was an error."""
+    sentences = corpus([[3, 4], [5, 6]], [[3, 3]])
+    sentences.tokenizer = Words.train(["a cat sat", "the dog ran"])
+    assert "words" in PWMClassifier.unsuitable(sentences)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,21 @@ def test_a_model_and_a_tokenizer_train_and_are_loaded_again(names):
     assert generated.returncode == 0 and set(generated.stdout) <= set("aeiou\n")
 
 
+def test_a_run_says_which_package_it_needs_where_that_is_missing(names, tmp_path):
+    """The message was: config.json is damaged, did you mean 'gru'?"""
+    train = ["train", "names.txt", "--model", "add-one", "--out", "run"]
+    assert succeed(names, *train)["outcome"] == "done"
+    empty = tmp_path / "no-packages"
+    empty.mkdir()
+    for verb in (["generate", "run"], ["evaluate", "run"], ["show", "run"]):
+        process = run_regard(names, *verb, package=empty)
+        if verb[0] != "show":  # it needs no model
+            assert process.returncode == 1 and process.stderr.count("\n") == 1
+            assert "its model 'add-one' is defined in 'regard_example.models'" in process.stderr
+            assert "the group 'regard.models'" in process.stderr
+        assert "damaged" not in process.stderr
+
+
 def test_a_task_uses_the_models_of_its_base_and_a_metric_joins_its_report(tmp_path):
     rows = [f"{'abc'[i % 3] * (2 + i % 4)}{i}\t{('low', 'mid', 'top')[i % 3]}" for i in range(90)]
     (tmp_path / "t.tsv").write_text("\n".join(["text\tsize", *rows]) + "\n")

@@ -1,5 +1,7 @@
 """Defaults: what a recipe leaves open is filled in, what it says is never changed."""
 
+from dataclasses import replace
+
 import pytest
 
 from regard.errors import UserError
@@ -86,6 +88,18 @@ def test_without_time_for_its_passes_a_shape_gives_way_to_a_smaller_one(monkeypa
     assert (chosen.n_layers, chosen.d_model) == (small.n_layers, small.d_model)
     assert chosen.dropout == large.dropout  # it reads the data less often, not more
     assert default_shape(TABLE, 10, tokens, {"train": {"steps": 5}}) == large
+
+
+@pytest.mark.parametrize(("epochs", "dropout"), [(5, 0.05), (10, 0.1), (20, 0.2), (80, 0.2)])
+def test_few_passes_over_the_data_have_less_dropout(monkeypatch, epochs, dropout):
+    monkeypatch.setattr(defaults, "has_gpu", lambda: False)
+    rows = sizes((float("inf"), (3, 64, 0.2), (3, 64, 0.2)))
+    table = SizeTable(rows, epochs=2, dropout_epochs=20)
+    shape, tokens = rows[0][1], 1e6
+    minutes = training_seconds(shape, epochs * tokens) / defaults.SHARE / 60
+    chosen = default_shape(table, 10, tokens, {"train": {"minutes": minutes}})
+    assert chosen == replace(shape, dropout=dropout)
+    assert default_shape(replace(table, dropout_epochs=0), 10, tokens, {"train": {}}) == shape
 
 
 def model_of(table, model, task="next", **train):

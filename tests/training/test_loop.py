@@ -172,7 +172,10 @@ def test_a_timed_run_that_overfits_goes_back_to_its_best_and_ends_early(
     monkeypatch.setattr(Trainer, "cost", cost)
     monkeypatch.setattr(throughput, "REPLANNED", ())
     monkeypatch.setattr(Pace, "steps_within", lambda self, clock, done=0: 100)
-    sets = [one for one in SMALL if "steps" not in one] + ["train.minutes=5", "train.eval_every=4"]
+    sets = [one for one in SMALL if "steps" not in one] + [
+        "train.minutes=0.5",
+        "train.eval_every=4",
+    ]
     recipe, _ = plan_recipe([words], assignments=sets)
     taken = []
     real = Trainer.restore_best

@@ -182,6 +182,7 @@ def test_more_time_is_advised_by_the_power_law_of_the_error():
     assert more_time(score("net", 0.6), score("svm", 0.9)) == ""
     assert more_time(score("net", 0.6, slope=0.011), score("svm", 0.999)) == ""
     assert more_time(score("net-trial", 0.6, slope=0.5), score("svm", 0.9)) == ""
+    assert more_time(score("net", 1.0), score("svm", 1.0)) == ""  # nothing is left to improve
     assert slope_of(full, None) == slope_of(trial, full) == 0.0
 
 

@@ -49,6 +49,7 @@ VERBS = {
     "runs": "runs",
     "show": "show",
     "rm": "rm",
+    "studio": "studio",
 }
 
 WITH_SETTINGS = ("train", "compare", "data")  # verbs that take settings of tasks and modalities

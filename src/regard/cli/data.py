@@ -177,7 +177,8 @@ def report_on(
         sources.watch(progress)
         return modality.report(sources, why)
     tables, defaults = fill_defaults({"task": {"name": name}, "data": given})
-    recipe = check("data", DataRecipe, given | tables["data"])
+    filled = check("data", DataRecipe, given | tables["data"])
+    recipe = replace(filled, format=given.get("format", "auto"))  # why it is read so is reported
     sources = DataSource(recipe, task.roles, modality, kind=task.kind)
     sources.watch(progress)
     table = tables[role]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-MINUTES = {"ladder": 2.5, "translate": 2.0, "digits": 1.5, "shapes": 1.4, "series": 1.5}
+MINUTES = {"ladder": 1.2, "translate": 2.0, "digits": 1.5, "shapes": 1.4, "series": 1.5}
 
 
 def command(

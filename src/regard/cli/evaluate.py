@@ -78,9 +78,13 @@ def command(
     """
     from regard.api import evaluate_run
     from regard.console import print_json, print_metrics
+    from regard.errors import UsageError
     from regard.pipelines import EvaluationRequest
     from regard.training.progress import Reporter
 
+    if not files and (input or target):
+        option = f"--input {input}" if input else f"--target {target}"
+        raise UsageError(f"{option} names a column of a file to measure on, and no FILE is given")
     remarks: list[str] = []
     with open_files(files or []) as paths, Reporter() as reporter:
         request = EvaluationRequest(

@@ -55,13 +55,14 @@ def command(
 
     Prints the prediction, a tab, its probability, a tab, the id of the record (its text where it
     has no id), a tab and a note: whether it has unknown symbols, is truncated, empty or damaged.
+    Values are printed as NAME=NUMBER [LOW, HIGH], with the interval that holds 90% of true values.
     --scores prints NAME=NUMBER for every class or value in place of the first two, or the
     probability of the label of each position in place of the second. Of words: label, probability,
     the places of the first character and of the one after the last, counted from 0, the word, and
     the id of its record where that has one.
     """
     from regard.api import load
-    from regard.cli.options import count_records, name_of, noted, read_records, rows_reporter
+    from regard.cli.options import count_records, log, name_of, noted, read_records, rows_reporter
     from regard.console import plain, print_json, print_rows
     from regard.data.inputs import RecordNotes
 
@@ -83,9 +84,15 @@ def command(
             for item, note, prediction in zip(items, lines, results, strict=True):
                 yield item, note, replace(prediction, text=item.shown or item.text)
 
+    if (intervals := getattr(predictor, "intervals", None)) is not None:
+        log(
+            f"intervals hold {intervals['level']:.0%} of true values, by the errors on "
+            f"{intervals['records']:,} validation records (conformal prediction)"
+        )
     if json:
         rows = [{"id": i.id} | p.to_json() | {"note": note} for i, note, p in predictions()]
-        print_json({"predictions": rows})
+        level = {"level": intervals["level"]} if intervals else {}
+        print_json({"predictions": rows} | level)
         return
     for item, note, prediction in predictions():
         if prediction.words is not None:
@@ -116,9 +123,19 @@ def format_span(span: Span, scores: bool) -> str:
     return f"{first}\t{span.start}\t{span.end}"
 
 
+def interval_of(prediction: Prediction, name: str) -> str:
+    """Return the interval of a value, after a blank, or ""."""
+    if name not in prediction.low:
+        return ""
+    return f" [{prediction.low[name]:.6g}, {prediction.high[name]:.6g}]"
+
+
 def columns_of(prediction: Prediction, scores: bool, labels: bool) -> tuple[str, ...]:
     """Return a prediction as columns: a label and its probability, or numbers alone."""
-    numbers = "  ".join(f"{name}={value:.6g}" for name, value in prediction.scores.items())
+    numbers = "  ".join(
+        f"{name}={value:.6g}{interval_of(prediction, name)}"
+        for name, value in prediction.scores.items()
+    )
     if scores and prediction.positions is not None:
         return prediction.label, " ".join(f"{value:.4g}" for value in prediction.positions)
     if scores or not labels:

@@ -521,18 +521,18 @@ def _refuse_too_little(sources: DataSource) -> None:
     """Raise a UserError if there is one record: nothing could be held out."""
     if sources.text or sources.train.continuous or any(sources.held_out_files):
         return
-    full = count = 0
+    full = 0
     for chunk in sources.train.records():
-        count += len(chunk)
         full += sum(not isinstance(item, str) or bool(item.strip()) for item in chunk.texts)
         if full > 1:
             return
+    if not full:
+        raise UserError(f"{sources.train.files[0]} holds nothing but blanks")
     unit = "pair" if sources.paired else "record"
-    has = f"one {unit}" if full else f"{count:,} {unit}s of nothing but blanks"
     cut = "; --set data.format=text reads one long sequence or text as running text"
     raise UserError(
-        f"{sources.train.files[0]} holds {has}: training needs at least two, of which one can be "
-        f"held out{'' if not full or sources.labelled or sources.paired else cut}"
+        f"{sources.train.files[0]} holds one {unit}: training needs at least two, of which one can "
+        f"be held out{'' if sources.labelled or sources.paired else cut}"
     )
 
 

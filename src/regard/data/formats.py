@@ -251,6 +251,7 @@ PLAIN_SUFFIXES = (".txt", ".text")
 # A header and a line of letters below it; comments and blank lines may precede them.
 FASTA = re.compile(r"(?:;[^\n]*\n|[ \t]*\n)*>[^\n]*\n[ \t]*[A-Za-z*.-]+[ \t]*(?:\n|\Z)")
 UTF8 = "utf-8"
+ENCODING_LINES, MOST_INVALID = 1000, 0.5  # lines looked at, and the share of invalid ones
 COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 
 
@@ -508,6 +509,32 @@ def _decode_each(path: Path, first: int, lines: list[bytes], bad: dict[int, str]
         except UnicodeDecodeError as error:
             bad[i] = invalid_utf8(path, first + i, error.start, line[error.start])
             yield line.decode(errors="replace")
+
+
+def require_encoding(path: Path, encoding: str = UTF8) -> None:
+    """Refuse UTF-8 with invalid bytes in its first line or in most of the first lines: the names of
+    columns and classes would be wrong.
+    """
+    if encoding != UTF8:
+        return
+    lines = next(read_blocks(path, encoding), b"").split(b"\n")[:-1][:ENCODING_LINES]
+    bad = [line for line in lines if not _is_utf8(line)]
+    if not bad or (bad[0] is not lines[0] and len(bad) < MOST_INVALID * len(lines)):
+        return
+    name = "cp1252" if any(0x80 <= byte < 0xA0 for line in bad for byte in line) else "latin-1"
+    example = bad[0].decode(name, errors="replace").strip()[:40]
+    raise UserError(
+        f"{path}: is not UTF-8 text; if the file is in a Western European encoding ({example!r}): "
+        f"--set data.encoding={name}"
+    )
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def invalid_utf8(path: Path, line: int, offset: int, byte: int) -> str:

@@ -301,6 +301,8 @@ class InputReader:
             batches = _grouped(_items(path, modality, encoder), CHUNK_ITEMS)
         else:
             base = Path() if path is None else path.parent
+            if path is not None and self.format_of(path)[0] == "fasta":
+                raise UserError(f"{path}: holds sequences, and the run reads {modality.words[1]}")
             batches = (
                 [_open_item(item, modality, encoder, base) for item in items]
                 for items in self._texts(path, log)
@@ -518,7 +520,10 @@ def _check_readable(batches: Iterable[list[Item]], name: str) -> Iterator[list[I
         for item in items:
             if item.note:
                 damaged += 1
-                first = first or f"{name}, record {item.id}: {item.note}"
+                source = name if str(item.id) == name else f"{name}, record {item.id}"
+                first = first or f"{source}: {item.note}"
+    if total == damaged == 1:
+        raise UserError(first)
     if total and damaged == total:
         raise UserError(f"{name}: none of the {total:,} records can be read; first: {first}")
 

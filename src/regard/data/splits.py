@@ -30,8 +30,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from regard.data.targets import MANY
 from regard.data.text_files import Chunk
@@ -165,6 +163,9 @@ def merge_groups(keys: Hashes, groups: Hashes) -> Hashes:
     """Return keys that are equal for all records linked by equal keys or equal groups, directly or
     through other records: the lowest key of each connected component.
     """
+    from scipy.sparse import coo_array  # takes half a second to import
+    from scipy.sparse.csgraph import connected_components
+
     unique, key = np.unique(keys, return_inverse=True)
     _, group = np.unique(groups, return_inverse=True)
     size = len(unique) + int(group.max(initial=-1)) + 1

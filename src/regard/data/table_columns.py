@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
@@ -48,6 +48,9 @@ SPLIT_VALUES = {"train", "training", "valid", "validation", "val", "dev", "test"
 UNIT = re.compile(
     r"[<>~≤≥]?=?\s*[+-]?\d[\d.,]*(?:[eE][+-]?\d+)?\s*(?:[^\W\d_]|[%°])[\w%°/^·-]{0,9}"
 )
+UNIT_NAME = re.compile(r"^[\W\d_]*(?:[eE][+-]?\d+)?[\W_]*")  # what stands before it
+UNIT_COLUMN = re.compile(r"(?:^|[\W_])units?$", re.IGNORECASE)  # its cells are units
+MAX_UNITS = 5
 EXAMPLES = 3
 SHOWN = 12  # columns listed
 WIDTH = 24  # characters of an example
@@ -108,18 +111,32 @@ def _split(counts: Counter[str]) -> ColumnKind | None:
     return None
 
 
-AMOUNTS = ColumnKind(
-    name="numbers with units, to be removed first", reason="digits, then a unit", has_units=True
-)
-
-
 def _amounts(filled: Sequence[str]) -> ColumnKind | None:
     """Return the kind of numbers with units, such as 12 nM: as classes they would be too many."""
     with_unit = [cell for cell in filled if not numeric(cell) and UNIT.fullmatch(cell)]
     share = sum(map(numeric, filled)) + len(with_unit)
-    units = {re.sub(r"^[\W\d_]*", "", cell) for cell in with_unit}
+    units = Counter(UNIT_NAME.sub("", cell) for cell in with_unit)
     spread = len(set(filled)) > MAX_CLASSES or 2 * len(set(filled)) > len(filled)
-    return AMOUNTS if share >= NUMBERS * len(filled) and len(units) <= 5 and spread else None
+    if share < NUMBERS * len(filled) or len(units) > MAX_UNITS or not spread:
+        return None
+    words = unit_words(units, len(filled) - len(with_unit))
+    return ColumnKind(name=words, reason="digits, then a unit", has_units=True)
+
+
+def unit_words(units: Mapping[str, int], plain: int = 0) -> str:
+    """Return in words which units numbers have and, of several, in how many rows, and what to do
+    about it; `plain` numbers have none.
+    """
+    if len(units) == 1 and not plain:
+        return f"numbers with the unit {min(units)}, to be removed first"
+    return (
+        f"numbers in different units: {_counts(units, plain)}; convert them to one, and remove it"
+    )
+
+
+def _counts(units: Mapping[str, int], plain: int = 0) -> str:
+    counts = [f"{unit} ({n:,} rows)" for unit, n in units.items()]
+    return ", ".join([*counts, *([f"none ({plain:,} rows)"] if plain else [])])
 
 
 def _texts(
@@ -158,6 +175,7 @@ class Column:
     examples: tuple[str, ...]
     lengths: tuple[int, ...] = ()  # of the cells
     letters: int = 0  # different ones
+    common: Mapping[str, int] = field(default_factory=dict)  # the most frequent cells
 
     @property
     def words(self) -> str:
@@ -188,13 +206,14 @@ def columns_in(path: Path, format: str, encoding: str = "utf-8") -> list[Column]
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:
-    different = dict.fromkeys(cell.strip() for cell in cells if cell.strip())
+    different = Counter(cell.strip() for cell in cells if cell.strip())
     return Column(
         name=name,
         kind=kind_of(cells, name),
         examples=tuple(different)[:EXAMPLES],
         lengths=tuple(len(cell.strip()) for cell in cells),
         letters=len(set("".join(different))),
+        common=dict(different.most_common(MAX_UNITS)),
     )
 
 
@@ -213,16 +232,40 @@ def complete_data(data: DataRecipe, task: str = "") -> tuple[dict[str, Any], lis
     target = expand_patterns(data.target, paths[0], format, data.encoding)
     settings = {} if target == data.target else {"target": target}
     lines = [f"--target {data.target} stands for {target}"] if settings else []
-    if data.input or data.labels or any(cls.recognize(paths) for cls in MODALITIES.values()):
+    if data.labels or any(cls.recognize(paths) for cls in MODALITIES.values()):
         return settings, lines
     columns = columns_in(paths[0], format, data.encoding)
-    if (reading := _choose(data, target, task, columns)) is None:
+    lines += unit_remarks(paths[0], columns, columns_of(target), task)
+    if data.input:
+        return settings, lines
+    remark = TABLES[format].remark(paths[0], data.encoding)
+    if (reading := _choose(data, target, task, columns, remark)) is None:
         return settings, lines
     settings["input"] = reading.input.name
     if reading.target is not None:
         settings["target"] = reading.target.name
         lines.append(f"{paths[0].name} → {reading.words}")
     return settings, lines
+
+
+def unit_remarks(
+    path: Path, columns: Sequence[Column], targets: Sequence[str], task: str
+) -> list[str]:
+    """Return a line for each column that names different units of numbers; a target that holds
+    numbers with units is a UsageError, unless a task is given.
+    """
+    amounts = [one for one in columns if one.name in targets and one.kind.has_units]
+    if amounts and not task:
+        raise UsageError(
+            f"{path}: column {amounts[0].name!r} holds {amounts[0].kind.name}; --task target "
+            "predicts the cells as texts"
+        )
+    return [
+        f"column {column.name!r} names different units: {_counts(column.common)}; if they are "
+        "those of a target, convert it to one unit first"
+        for column in columns
+        if UNIT_COLUMN.search(column.name) and column.kind.is_class and len(column.common) > 1
+    ]
 
 
 def _parts(data: DataRecipe) -> tuple[dict[str, Any], list[str]]:
@@ -297,10 +340,11 @@ class TableReading:
 
 
 def _choose(
-    data: DataRecipe, target: str, task: str, columns: Sequence[Column]
+    data: DataRecipe, target: str, task: str, columns: Sequence[Column], remark: str = ""
 ) -> TableReading | None:
     """Return how a table is read where one reading is sensible, and None where nothing is open; an
-    error lists the columns where more readings are possible.
+    error lists the columns where more readings are possible, or gives the remark on the table where
+    no column can be read.
     """
     taken = {*columns_of(target), *columns_read(data)}
     free = [column for column in columns if column.name not in taken]
@@ -320,6 +364,8 @@ def _choose(
     if len(inputs) == 1 and len(targets) == 1:
         others = [column for column in free if column not in (inputs[0], targets[0])]
         return TableReading(input=inputs[0], target=targets[0], others=others)
+    if remark and not inputs:
+        raise UsageError(f"{data.train[0]}: {remark}")
     amounts = any(column.kind.has_units for column in free)
     if len(inputs) == 1 and not targets and not task and not amounts:
         return TableReading(input=inputs[0])

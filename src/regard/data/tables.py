@@ -34,6 +34,7 @@ from regard.data.formats import (
     SkippedRecords,
     decoded_lines,
     head,
+    require_encoding,
     too_long,
 )
 from regard.errors import UsageError, UserError
@@ -243,6 +244,11 @@ class TableFormat(ABC):
         are spread over the head of the file, which may be sorted.
         """
 
+    @classmethod
+    def remark(cls, path: Path, encoding: str = UTF8) -> str:
+        """Return what a table holds that cannot be read as it is, and what to do, else ""."""
+        return ""
+
     @classmethod  # noqa: B027
     def require(cls, path: Path, columns: Sequence[str], encoding: str, flag: str) -> None:
         """Raise a UsageError for a column that is missing, unless `layout` does so."""
@@ -303,6 +309,7 @@ class Delimited(TableFormat):
 
     @classmethod
     def sample(cls, path: Path, encoding: str = UTF8, *, rows: int) -> dict[str, list[str]]:
+        require_encoding(path, encoding)
         _, _, top, header = cls._sniff(path, (), encoding, HEAD_ROWS)
         unique = header and len(set(top[0])) == len(top[0])
         names = top[0] if unique else [str(i + 1) for i in range(len(top[0]))]
@@ -615,6 +622,8 @@ class JsonLines(TableFormat):
         encoding: str = UTF8,
     ) -> JsonReader:
         if all(columns):
+            if conversation := _conversation(_sample_json(path, encoding)[0], columns):
+                raise UsageError(f"{path}: {conversation}")
             why = f"text under {' and '.join(map(repr, columns))}"
             return JsonReader(tuple(columns), why, encoding, texts)
         samples, strings = _sample_json(path, encoding)
@@ -649,6 +658,10 @@ class JsonLines(TableFormat):
             for key in _keys_of(samples)
             if not any(isinstance(sample.get(key), list | dict) for sample in samples)
         }
+
+    @classmethod
+    def remark(cls, path: Path, encoding: str = UTF8) -> str:
+        return _conversation(_sample_json(path, encoding)[0])
 
     @classmethod
     def recognize(cls, line: str, columns: Sequence[str], *, trained: bool) -> str:
@@ -764,10 +777,14 @@ def _sample_json(
     return samples, strings
 
 
-def _conversation(samples: list[dict[str, object]]) -> str:
-    """Return what to do if objects hold conversations, lists of messages with roles, else ""."""
+def _conversation(samples: list[dict[str, object]], keys: Sequence[str] = ()) -> str:
+    """Return what to do if objects hold conversations, lists of messages with roles, else "".
+
+    With `keys`, only if they are read.
+    """
     for key, value in samples[0].items() if samples else ():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
+        is_read = not keys or key in keys
+        if is_read and isinstance(value, list) and value and isinstance(value[0], dict):
             fields = listed(list(value[0]))
             others = [name for name in _keys_of(samples) if name != key]
             more = f" (beside {listed(others)})" if others else ""

@@ -4,6 +4,7 @@ those of the folds of a cross-validation joined.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,11 +33,14 @@ from regard.evaluation.regression import regression_report
 from regard.layers.embeddings import Inputs
 from regard.models.supervised import HEADS, SupervisedModel
 from regard.run import METADATA, Run
-from regard.storage import read_tensors, write_tensors
+from regard.storage import StoredIntervals, read_json, read_tensors, write_json, write_tensors
 from regard.tokenizers import Tokenizer
 
 BATCH_POSITIONS = 16384  # positions read at once
 PREDICTIONS = "predictions.safetensors"  # of a run: scores and truths of the held-out records
+INTERVALS = "intervals.json"  # of a run: how far true values lie from predicted ones
+COVERED = 0.9  # share of the true values within their intervals
+FEWEST_ERRORS = 20  # that give an interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +220,40 @@ def store_predictions(run: Path, predictions: Predictions) -> None:
         "seconds": torch.tensor(predictions.seconds, dtype=torch.float64),
     }
     write_tensors(run / PREDICTIONS, tensors)
+
+
+def conformal_reach(residuals: Floats) -> float:
+    """Return what the absolute error of a new record stays below with probability COVERED, if it is
+    like these records (split conformal prediction, Lei et al. 2018, arXiv:1604.04173).
+    """
+    rank = math.ceil((len(residuals) + 1) * COVERED)
+    return float(np.sort(np.abs(residuals))[min(rank, len(residuals)) - 1])
+
+
+def store_intervals(run: Path, predictions: Predictions) -> None:
+    """Write the intervals of predicted values, by the errors on validation records, which training
+    has not read; targets with few known values have none.
+    """
+    targets = predictions.targets
+    if targets is None or targets.kind.categorical:
+        return
+    errors = np.asarray(predictions.scores - predictions.truths, np.float64)
+    columns = [column[np.isfinite(column)] for column in errors.T]
+    reach = {
+        name: conformal_reach(column)
+        for name, column in zip(targets.names, columns, strict=True)
+        if len(column) >= FEWEST_ERRORS
+    }
+    if reach:
+        intervals = StoredIntervals(level=COVERED, records=predictions.records, reach=reach)
+        write_json(run / INTERVALS, intervals)
+
+
+def load_intervals(run: Path) -> StoredIntervals | None:
+    """Read the intervals of the values that a run predicts; None if it has none."""
+    path = run / INTERVALS
+    intervals: StoredIntervals | None = read_json(path, StoredIntervals) if path.exists() else None
+    return intervals
 
 
 def load_predictions(run: Path) -> Predictions:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from regard.errors import UserError
 from regard.run import Run
+from regard.run_folders import CANDIDATES, CONFIG
 
 Exporter = TypeVar("Exporter", bound=Callable[..., Any])
 
@@ -48,6 +49,17 @@ def export_refusal(family: type, config: Any) -> str:
     return ""
 
 
+def exportable_candidates(name: str, run: Path) -> list[Path]:
+    """Return the runs of models that lost the selection of a run and that can be exported."""
+    folders = sorted(path.parent for path in (run / CANDIDATES).glob(f"*/{CONFIG}"))
+    models = [(folder, Run.open(folder).model()) for folder in folders]
+    return [
+        folder
+        for folder, model in models
+        if type(model) in EXPORTERS[name] and not export_refusal(type(model), model.config)
+    ]
+
+
 def find_exporter(name: str, run: Path) -> tuple[Callable[..., Any], Any]:
     """Return what exports the model of a run folder in a format, and the model.
 
@@ -61,6 +73,8 @@ def find_exporter(name: str, run: Path) -> tuple[Callable[..., Any], Any]:
     hint = f"use {' or '.join(others)}"
     if not others:
         hint = f"only {', '.join(cls.__name__ for cls in EXPORTERS[name])} can"
+        if candidates := exportable_candidates(name, run):
+            hint = f"of the models that were tried, {' or '.join(map(str, candidates))} can"
     raise UserError(
         f"{run}: {type(model).__name__} cannot be exported as {DESCRIPTIONS[name]}; {hint}"
     )

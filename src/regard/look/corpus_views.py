@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import chi2_contingency
 from torch import Tensor
 
 from regard.decoding import Sample
@@ -64,6 +63,8 @@ class LengthFit:
 
 def fit_lengths(generated: Counts, corpus: Counts, unfinished: int = 0) -> LengthFit:
     """Test whether two samples of lengths come from one distribution."""
+    from scipy.stats import chi2_contingency  # takes half a second to import
+
     edges = class_edges(generated, corpus)
     table = np.stack([np.histogram(x, edges)[0] for x in (generated, corpus)])
     if table.shape[1] < 2:

@@ -28,7 +28,12 @@ from regard.decoding.engine import evaluating
 from regard.errors import UsageError, did_you_mean
 from regard.evaluation.bootstrap import BootstrapEstimate
 from regard.evaluation.classification import ClassificationReport, MultilabelReport
-from regard.evaluation.predictions import Predictions
+from regard.evaluation.predictions import (
+    COVERED,
+    FEWEST_ERRORS,
+    Predictions,
+    conformal_reach,
+)
 from regard.evaluation.regression import RegressionReport
 from regard.layers.embeddings import Inputs
 from regard.look import record_figures  # noqa: F401 - registers drawings
@@ -390,8 +395,6 @@ MOST_ROWS = 32  # and those of them that are drawn
 FARTHEST = 20  # tokens before and after a position
 MOST_CHANGED = 1 << 18  # tokens that are read to try all changes of a text
 MOST_RECORDS = 500  # in which units are looked for
-COVERED = 0.9  # share of errors within the interval of a value
-FEWEST_ERRORS = 20  # that give an interval
 BINS = 30  # of the values of training
 SPLIT_WORDS = {"train": "training", "valid": "validation"}
 
@@ -512,14 +515,6 @@ def _add_values(
                     title=f"Its place among the {split} records",
                 )
             )
-
-
-def conformal_reach(residuals: NDArray[np.float64]) -> float:
-    """Return what the absolute error of a new record stays below with probability COVERED, if it is
-    like these records (split conformal prediction, Lei et al. 2018, arXiv:1604.04173).
-    """
-    rank = math.ceil((len(residuals) + 1) * COVERED)
-    return float(np.sort(np.abs(residuals))[min(rank, len(residuals)) - 1])
 
 
 def _held_out_errors(context: PredictionContext, parts: Sequence[Records]) -> NDArray[np.float64]:

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
 
 from regard.data.batching import Ints, LabelledExamples
 from regard.data.shards import Array, Shard
@@ -38,6 +35,8 @@ def cluster(vectors: Floats, count: int, seed: int = 0) -> tuple[NDArray[np.int6
 
     There are fewer than `count` groups if fewer vectors differ.
     """
+    from sklearn.cluster import KMeans  # takes a second to import
+
     count = min(count, len(np.unique(vectors, axis=0)))
     means = KMeans(count, n_init=1, random_state=seed).fit(vectors)
     return means.labels_.astype(np.int64), means.cluster_centers_
@@ -49,6 +48,8 @@ def principal_components(vectors: Floats, count: int = 2) -> tuple[Floats, Float
 
     Directions that do not exist are zeros.
     """
+    from sklearn.decomposition import PCA
+
     with np.errstate(invalid="ignore"):  # equal vectors have no variance to share
         pca = PCA(min(count, *vectors.shape), svd_solver="full").fit(vectors)
     directions, shares = np.zeros((count, vectors.shape[1])), np.zeros(count)
@@ -64,6 +65,8 @@ def tsne(vectors: Floats, *, perplexity: float = PERPLEXITY) -> Floats:
     doi:10.1038/s41467-019-13056-x), so the same vectors give the same points. The perplexity of few
     points is lowered to a third of their number.
     """
+    from sklearn.manifold import TSNE
+
     count = len(vectors)
     if count < FEWEST:
         raise ValueError(f"t-SNE needs at least {FEWEST} points, got {count}")

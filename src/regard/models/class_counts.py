@@ -107,6 +107,8 @@ class PWMClassifier(VariableBuffers, TunedModel):
 
     @classmethod
     def unsuitable(cls, corpus: Corpus) -> str:
+        if corpus.tokenizer.word_spans("a b") is not None:
+            return "texts of words are not aligned, even if all have the same number of words"
         shards = [one for one in (corpus.train, corpus.valid, corpus.test) if one is not None]
         lengths = np.concatenate([np.diff(one.offsets) for one in shards])
         paired = any(one.source is not None for one in shards)

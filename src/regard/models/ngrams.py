@@ -69,7 +69,6 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from scipy.special import betaincinv
 from torch import Tensor
 
@@ -949,6 +948,8 @@ def evidence(level: NGramLevel, ones: int) -> Callable[[float], float]:
 
 def best_concentration(level: NGramLevel, ones: int) -> float:
     """Return the α of greatest evidence: from a coarse grid of log α, by Brent's method."""
+    from scipy.optimize import minimize_scalar  # takes half a second to import
+
     if not bool((level.counts > 0).any()):
         return 0.0
     log_evidence = evidence(level, ones)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
@@ -29,12 +30,17 @@ from regard.errors import UserError
 from regard.evaluation import Report, to_document
 from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import labelled_from, shard_of
-from regard.evaluation.predictions import Predictions, predict_shard
+from regard.evaluation.predictions import (
+    Predictions,
+    load_intervals,
+    predict_shard,
+)
 from regard.layers.embeddings import Inputs
 from regard.models.supervised import SupervisedModel
 from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, PreparedInput, one_or_many
 from regard.pipelines.generator import REQUEST
 from regard.run import Run
+from regard.storage import StoredIntervals
 from regard.tokenizers import Tokenizer
 
 OUTSIDE = "O"
@@ -98,8 +104,10 @@ class Prediction:
 
     `label` is the most probable class, the labels with a probability of at least one half, joined
     by commas, or the most probable labels of all positions or words; values have no label. `scores`
-    are probabilities by class, or values by name; `positions` are the probabilities of the labels
-    of positions. Models of words fill `words` and `spans`, words joined by tags (B-PER, I-PER).
+    are probabilities by class, or values by name, and `low` and `high` the ends of the intervals of
+    these values, where they are known (`Predictor.intervals`); `positions` are the probabilities of
+    the labels of positions. Models of words fill `words` and `spans`, words joined by tags (B-PER,
+    I-PER).
     """
 
     text: str
@@ -108,12 +116,16 @@ class Prediction:
     positions: tuple[float, ...] | None = None
     words: tuple[Span, ...] | None = None
     spans: tuple[Span, ...] = ()
+    low: dict[str, float] = field(default_factory=dict)
+    high: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return an entry of `regard predict --json`."""
         entry: dict[str, Any] = {"text": self.text, "prediction": self.label or self.scores}
         if self.label:
             entry["probabilities"] = self.scores
+        if self.low:
+            entry |= {"low": self.low, "high": self.high}
         if self.positions is not None:
             entry["positions"] = list(self.positions)
         if self.words is not None:
@@ -253,7 +265,11 @@ class Predictor(Pipeline):
         if kind.per_column:
             scores = dict(zip(names, rows.tolist(), strict=True))
             present = [name for name, p in scores.items() if p >= PRESENT]
-            return Prediction(text, ",".join(present) if kind.categorical else "", scores)
+            label = ",".join(present) if kind.categorical else ""
+            reach = self.intervals["reach"] if self.intervals else {}
+            low = {name: scores[name] - distance for name, distance in reach.items()}
+            high = {name: scores[name] + distance for name, distance in reach.items()}
+            return Prediction(text, label, scores, low=low, high=high)
         if kind.aligned:
             return self._label_positions(text, rows)
         classes = self.targets.classes[0]
@@ -275,6 +291,15 @@ class Predictor(Pipeline):
         ]  # texts longer than the context have fewer rows than words
         merged = merge_spans(text, words) if tag_words(classes) else words
         return Prediction(text, " ".join(labels), mean, words=tuple(words), spans=tuple(merged))
+
+    @cached_property
+    def intervals(self) -> StoredIntervals | None:
+        """How far true values lie from predicted ones, at which level; None if that is not known.
+
+        It is the largest error on so many of the validation records (conformal prediction), and
+        holds for records that are like these.
+        """
+        return load_intervals(self.run.path) if self.run is not None else None
 
     @property
     def labels(self) -> bool:

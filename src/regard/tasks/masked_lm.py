@@ -56,7 +56,7 @@ class MaskedLanguageModeling(PredictionTask):
             "score {run} FILE --masked",
             "embed {run} FILE",
             "evaluate {run}",
-            "look {run} TEXT",
+            "look {run}",
             "verify {run}",
         ),
     )

@@ -63,7 +63,7 @@ class PredictionTask(GradientTask):
         verbs=(
             "predict {run} FILE",
             "evaluate {run}",
-            "look {run} TEXT",
+            "look {run}",
             "embed {run} FILE",
             "verify {run}",
         ),
@@ -131,7 +131,11 @@ class PredictionTask(GradientTask):
     def evaluate(
         self, outcome: TrainingOutcome, model: Any, run: Run, split: str, part: Shard
     ) -> dict[str, Metric]:
-        from regard.evaluation.predictions import predict_shard, store_predictions
+        from regard.evaluation.predictions import (
+            predict_shard,
+            store_intervals,
+            store_predictions,
+        )
 
         corpus = outcome.corpus
         predictions = predict_shard(
@@ -139,6 +143,8 @@ class PredictionTask(GradientTask):
         )
         if split == corpus.reported_split:
             store_predictions(run.path, predictions)
+        if split == "valid":
+            store_intervals(run.path, predictions)
         return predictions.metrics()
 
     def result(self, run: Run, facts: dict[str, Any], shared: Path) -> RunResult:

@@ -67,7 +67,7 @@ class Seq2Seq(GradientTask):
         verbs=(
             "translate {run} < FILE",
             "evaluate {run}",
-            "look {run} TEXT",
+            "look {run}",
             "score {run} FILE",
             "verify {run}",
         ),

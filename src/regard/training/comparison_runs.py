@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +54,7 @@ from regard.run_folders import Measurement
 from regard.storage import StoredMemory, TrainedFacts, read_json, write_json, write_text
 from regard.tokenizers import PREPROCESSOR, SOURCE_TOKENIZER, TOKENIZER
 from regard.training.defaults import ONE_PASS, fill_defaults
+from regard.training.launcher import Launcher
 from regard.training.progress import PLAIN_EVERY, Reporter, clock
 from regard.training.trainer import fit_config
 
@@ -200,7 +200,6 @@ class Schedule:
 
 
 FRACTIONS = (0.125, 0.25, 0.5)  # of the training split in scaling curves, besides all of it
-TICK = 0.1  # seconds between two checks of a process
 MEMORY = "memory.json"  # the peak memory of the process of a row
 LOG = "train.log"
 
@@ -270,6 +269,7 @@ def train_all(
     end: float,
     shared: Path,
     progress: Callable[[ComparisonRun, str], None],
+    launcher: Launcher,
     *,
     judge: Callable[[ComparisonRun], object] = bool,
     warn: Callable[[str], object] = bool,
@@ -300,7 +300,7 @@ def train_all(
         for one in row:
             if not one.done:
                 prepare(one, minutes, data.get((one.fraction, one.fold)))
-        fit(row, progress, schedule)
+        fit(row, progress, schedule, launcher)
         ahead.remove(row)
         finish(row, data, progress, judge)
     left_out = leave_out(ahead, schedule, warn)
@@ -328,11 +328,15 @@ def fit(
     row: Sequence[ComparisonRun],
     progress: Callable[[ComparisonRun, str], None],
     schedule: Schedule,
+    launcher: Launcher,
 ) -> None:
     """Train the folds of a row that are not done, and add the overhead to the schedule."""
     remaining = [one for one in row if not one.done]
     began = time.monotonic()
-    train(row[0], progress) if len(row) == 1 else train_folds(row, progress)
+    if len(row) > 1:
+        train_folds(row, progress, launcher)
+    else:
+        train(row[0], progress, launcher)
     if row[0].counts:
         fitting = sum(seconds_of(one.run) for one in remaining)
         schedule.starts.append(max(0.0, time.monotonic() - began - fitting))
@@ -377,16 +381,20 @@ def link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def train(one: ComparisonRun, progress: Callable[[ComparisonRun, str], None]) -> None:
+def train(
+    one: ComparisonRun, progress: Callable[[ComparisonRun, str], None], launcher: Launcher
+) -> None:
     """Run `regard train` in another process, and store its peak memory."""
     command = ["regard", "train", str(one.run / RECIPE), "--out", str(one.run)]
     command += ["--resume", "--json"]
-    peak = run_module(command, one, lambda: progress(one, "training"))
+    peak = launch(command, one, lambda: progress(one, "training"), launcher)
     write_json(one.run / MEMORY, {"peak_memory_bytes": peak})
 
 
 def train_folds(
-    folds: Sequence[ComparisonRun], progress: Callable[[ComparisonRun, str], None]
+    folds: Sequence[ComparisonRun],
+    progress: Callable[[ComparisonRun, str], None],
+    launcher: Launcher,
 ) -> None:
     """Train the folds of a row in one other process, and store its peak memory for each."""
     remaining = list(folds)
@@ -397,36 +405,25 @@ def train_folds(
         progress(remaining[0], "training")
 
     command = ["regard.training.comparison_runs", *(str(one.run) for one in folds)]
-    peak = run_module(command, folds[0], check)
+    peak = launch(command, folds[0], check, launcher)
     for one in folds:
         write_json(one.run / MEMORY, {"peak_memory_bytes": peak})
 
 
-def run_module(command: Sequence[str], one: ComparisonRun, check: Callable[[], None]) -> int:
+def launch(
+    command: Sequence[str], one: ComparisonRun, check: Callable[[], None], launcher: Launcher
+) -> int:
     """Run `python -m COMMAND` and call `check` repeatedly until it ends; return its peak memory.
 
     Its stderr goes to a log in the folder of the row; a failure is a UserError.
     """
     path = one.row / LOG
-    with open(path, "ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command], stdout=subprocess.DEVNULL, stderr=log
-        )
-        ended = 0
-        try:
-            while not ended:
-                check()
-                time.sleep(TICK)
-                ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-        except KeyboardInterrupt:  # the process has the signal too, and saves
-            process.wait()
-            raise
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        lines = path.read_text(errors="replace").strip().splitlines()
-        reason = lines[-1] if lines else f"it ended with code {process.returncode}"
+    code, peak = launcher.run(command, path, check)
+    if code:
+        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+        reason = lines[-1] if lines else f"it ended with code {code}"
         raise UserError(f"{one.model} could not be trained: {reason} (see {path})")
-    return int(usage.ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+    return peak
 
 
 LOG_TAIL = 4096  # bytes

@@ -23,7 +23,7 @@ from regard.evaluation import Metric, Metrics
 from regard.recipe import SPLITS, Recipe, build, read
 from regard.registry import MODELS
 from regard.run import METADATA, METRICS, RECIPE, Run
-from regard.run_folders import measurements
+from regard.run_folders import CANDIDATES, measurements
 from regard.storage import StoredSelection, read_json, write_json
 from regard.tokenizers import PREPROCESSOR, SOURCE_TOKENIZER, TOKENIZER
 from regard.training.comparison_runs import (
@@ -40,7 +40,7 @@ from regard.training.step import choose_device
 from regard.training.throughput import Clock
 from regard.training.trainer import Session, TrainingOutcome, TrainResult, evaluate_and_write
 
-CANDIDATES, SELECTION = "candidates", "selection.json"
+SELECTION = "selection.json"
 CHEAP_SHARE = 0.3  # of the time, at most, for all rows that are fitted at once
 TRIAL_SHARE = 0.25  # of the time, at most, for short trials of networks
 TRIAL = "-trial"  # the ending of their names
@@ -395,7 +395,7 @@ def more_time(score: Score, best: Score) -> str:
 
     Its error is supposed to fall by the same share whenever the time is doubled.
     """
-    if not score.falling or not is_full(score):
+    if not score.falling or not is_full(score) or score.error <= 0:
         return ""
     if score is best:
         return f"{best.model} was still improving: more --minutes will help"

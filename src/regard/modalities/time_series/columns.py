@@ -180,7 +180,12 @@ def filled_cells(cells: Sequence[str]) -> list[str]:
 def holds_numbers(cells: Sequence[str]) -> bool:
     """Return whether most cells are numbers, or all are empty."""
     filled = filled_cells(cells)
-    return sum(map(_is_number, filled)) >= MOST * len(filled)
+    count = len(filled)  # of numbers, at most
+    for cell in filled:
+        count -= not _is_number(cell)
+        if count < MOST * len(filled):
+            return False  # texts are known by their first cells
+    return True
 
 
 def _is_number(cell: str) -> bool:

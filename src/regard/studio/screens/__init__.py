@@ -14,7 +14,11 @@ sends back what it returns; NumPy arrays in it travel as bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from regard.look.page import Component
+    from regard.studio.opened import Opened
 
 SCREENS: dict[str, type[Screen]] = {}  # in the order of the menu
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -27,13 +31,16 @@ class Screen:
     name: str
     title: str
 
-    def __init__(self, opened: Any) -> None:
-        self.opened = opened  # studio.opened.Opened: run folders by name, pipelines, caches
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
 
     def actions(self) -> dict[str, Callable[..., Any]]:
         """Return the methods that the page may call, by name."""
         names = [name for name in dir(type(self)) if is_action(getattr(type(self), name))]
         return {name: getattr(self, name) for name in names}
+
+    def close(self) -> None:
+        """Stop what goes on; the studio ends."""
 
 
 def action(method: Method) -> Method:
@@ -44,6 +51,11 @@ def action(method: Method) -> Method:
 
 def is_action(value: object) -> bool:
     return getattr(value, "is_action", False) is True
+
+
+def figure(component: Component) -> dict[str, Any]:
+    """Return a component of a look page as the page's `Figure` takes it."""
+    return {"kind": component.kind, "data": component.data()}
 
 
 def register_screen(name: str, *, title: str) -> Callable[[Class], Class]:

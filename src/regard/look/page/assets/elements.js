@@ -4,6 +4,7 @@ const renderers = {};
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") element.addEventListener(name, value);
+    else if (name === "style" && value) element.style.cssText = value; // the studio's policy forbids the attribute
     else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null)); // strings become text nodes

@@ -1,0 +1,113 @@
+"""What the studio has opened: one folder of runs, their models, and results worth keeping.
+
+Nothing outside the folder can be named: a name is a path relative to it, without "..", and what it
+leads to must lie inside.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from regard.errors import UserError, quoted
+from regard.run_folders import CONFIG, WEIGHTS, RunEntry, find, is_comparison, is_run, winner
+
+if TYPE_CHECKING:
+    from regard.pipelines import Pipeline
+    from regard.run import Run
+
+PIPELINES = 4  # models in memory
+RESULTS = 64
+UPLOADS = "uploads"  # the folder, among the runs, of files that were dropped on the page
+Value = TypeVar("Value")
+
+
+@dataclass
+class _Slot:
+    lock: Lock = field(default_factory=Lock)
+    value: Any = None
+    filled: bool = False
+
+
+class Cache:
+    """The values that were asked for last. What two threads ask for at once is made once."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._lock = Lock()
+        self._slots: OrderedDict[Hashable, _Slot] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return the value of a key; `make` makes it if there is none."""
+        with self._lock:
+            slot = self._slots.setdefault(key, _Slot())
+            self._slots.move_to_end(key)
+            while len(self._slots) > self.most:
+                self._slots.popitem(last=False)
+        with slot.lock:
+            if not slot.filled:
+                slot.value, slot.filled = make(), True
+        value: Value = slot.value
+        return value
+
+
+class Opened:
+    """A folder of runs; or one run, which is then the only one of its folder that is shown."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.shown = Path(root)
+        self.root = self.shown.parent if is_run(self.shown) else self.shown
+        self._pipelines = Cache(PIPELINES)
+        self._results = Cache(RESULTS)
+
+    def folders(self) -> list[RunEntry]:
+        """Return the runs and comparisons, the newest first."""
+        return find(self.shown) if self.shown.is_dir() else []
+
+    def name(self, path: Path) -> str:
+        """Return the name of a folder or file: its path relative to the folder of runs."""
+        return path.relative_to(self.root).as_posix()
+
+    def path(self, name: str) -> Path:
+        """Return the path of a name; raise a UserError unless it leads into the folder of runs."""
+        parts = PurePosixPath(name).parts
+        if not parts or ".." in parts or name.startswith("/") or "\\" in name or "\0" in name:
+            raise UserError(f"{quoted(name)} is no name in {self.root}")
+        path = self.root.joinpath(*parts)
+        if not path.resolve().is_relative_to(self.root.resolve()):
+            raise UserError(f"{quoted(name)} leads out of {self.root}")
+        return path
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a run or a comparison."""
+        path = self.path(name)
+        if not is_run(path) and not is_comparison(path):
+            raise UserError(f"{quoted(name)}: no such run in {self.root}")
+        return path
+
+    def run(self, name: str) -> Run:
+        """Return a run; of a comparison that of its best row."""
+        from regard.run import Run
+
+        return Run.open(self.folder(name))
+
+    def pipeline(self, name: str) -> Pipeline:
+        """Return the model of a run, ready to use; it is loaded anew if its weights changed."""
+        from regard.pipelines import load
+
+        folder = self.folder(name)
+        run = winner(folder) or folder
+        files = [run / file for file in (CONFIG, WEIGHTS) if (run / file).exists()]
+        changed = tuple(file.stat().st_mtime_ns for file in files)
+        pipeline: Pipeline = self._pipelines.get((run, changed), lambda: load(run))
+        return pipeline
+
+    def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return a result that was made before under this key, or make it. The key holds all that
+        the result depends on.
+        """
+        return self._results.get(key, make)

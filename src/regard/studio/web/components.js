@@ -1,0 +1,80 @@
+// @ts-check
+// Parts that screens share.
+import { html, useEffect, useId, useMemo, useRef, useState } from "./vendor/preact.js";
+// @ts-ignore: the server makes this module of the components of `regard look`
+import { draw } from "/look.js";
+import { useLatest } from "./api.js";
+
+/** @typedef {{kind: string, data: Record<string, any>}} Component a figure as Python's `figure(component)` gives it */
+
+/** A component of the look pages. It is drawn anew when its data change.
+ * @param {{component: Component | null, label?: string}} props */
+export function Figure({ component, label }) {
+  const place = useRef(/** @type {HTMLElement | null} */ (null));
+  const text = useMemo(() => JSON.stringify(component), [component]);
+  useEffect(() => {
+    if (component && place.current) draw(component, place.current);
+  }, [text]);
+  return component && html`<div ref=${place} class=${`component ${component.kind}`} aria-label=${label} role=${label ? "group" : null}></div>`;
+}
+
+/** What went wrong, in words. @param {{error: Error | string | null}} props */
+export function Failure({ error }) {
+  if (!error) return null;
+  return html`<p class="notice" role="alert">${typeof error === "string" ? error : error.message}</p>`;
+}
+
+/** A label and the control inside it. @param {{label: string, hint?: string, children?: any}} props */
+export function Field({ label, hint, children }) {
+  return html`<label class="field"><span>${label}</span>${children}${hint && html`<small>${hint}</small>`}</label>`;
+}
+
+/** A number chosen by a slider. @param {{label: string, value: number, min: number, max: number, step?: number,
+ *   onChange: (value: number) => void, show?: (value: number) => string}} props */
+export function Slider({ label, value, min, max, step = 1, onChange, show = String }) {
+  const id = useId();
+  return html`<div class="field slider"><label for=${id}>${label} <output for=${id}>${show(value)}</output></label>
+    <input id=${id} type="range" min=${min} max=${max} step=${step} value=${value} aria-valuetext=${show(value)}
+      onInput=${(/** @type {any} */ event) => onChange(Number(event.target.value))} /></div>`;
+}
+
+/** A choice among the runs of the folder. @param {{run: string, setRun: (run: string) => void, label?: string,
+ *   only?: (entry: any) => boolean, empty?: string}} props */
+export function RunPicker({ run, setRun, label = "Run", only = () => true, empty = "choose a run" }) {
+  const { value, error } = useLatest("studio", "runs", {}, { again: run });
+  const entries = (value?.runs ?? []).filter(only);
+  const known = entries.some((/** @type {any} */ one) => one.name === run);
+  return html`<${Field} label=${label}><select value=${run} onChange=${(/** @type {any} */ event) => setRun(event.target.value)}>
+    ${known ? null : html`<option value=${run}>${run || empty}</option>`}
+    ${entries.map((/** @type {any} */ one) => html`<option value=${one.name}>${one.name} · ${one.model}${one.result ? ` · ${one.result}` : ""}</option>`)}
+  </select></${Field}><${Failure} error=${error} />`;
+}
+
+/** @typedef {{name: string, title: string, right?: boolean, show?: (row: any) => any, by?: (row: any) => string | number | null}} Column */
+
+/** A table that sorts by its columns and can choose rows.
+ * @param {{columns: Column[], rows: any[], label: string, id?: (row: any) => string, chosen?: Set<string>,
+ *   onChoose?: (id: string) => void, start?: [string, number]}} props */
+export function Table({ columns, rows, label, id = (row) => row.name, chosen, onChoose, start = ["", 1] }) {
+  const [[by, way], setSort] = useState(start);
+  const column = columns.find((one) => one.name === by);
+  const key = column ? column.by ?? ((/** @type {any} */ row) => row[column.name]) : null;
+  const sorted = key ? [...rows].sort((a, b) => way * compare(key(a), key(b))) : rows;
+  const sort = (/** @type {string} */ name) => setSort(by === name ? [name, -way] : [name, 1]);
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table class="sortable">
+    <thead><tr>${onChoose && html`<th scope="col"><span class="unseen">choose</span></th>`}
+      ${columns.map((one) => html`<th scope="col" class=${one.right ? "right" : ""} aria-sort=${by === one.name ? (way > 0 ? "ascending" : "descending") : null}>
+        <button type="button" onClick=${() => sort(one.name)}>${one.title}<span aria-hidden="true">${by === one.name ? (way > 0 ? " ↑" : " ↓") : ""}</span></button></th>`)}</tr></thead>
+    <tbody>${sorted.map((row) => html`<tr key=${id(row)} class=${chosen?.has(id(row)) ? "highlight" : ""}>
+      ${onChoose && html`<td><input type="checkbox" aria-label=${`choose ${id(row)}`} checked=${chosen?.has(id(row))} onChange=${() => onChoose(id(row))} /></td>`}
+      ${columns.map((one) => html`<td class=${one.right ? "right" : ""}>${one.show ? one.show(row) : row[one.name]}</td>`)}</tr>`)}</tbody>
+  </table></div>`;
+}
+
+/** Order numbers by size, texts by the alphabet, and what is missing last.
+ * @param {any} a @param {any} b */
+function compare(a, b) {
+  if (a === null || a === undefined) return b === null || b === undefined ? 0 : 1;
+  if (b === null || b === undefined) return -1;
+  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+}
