@@ -80,6 +80,22 @@ class LectureEntry:
             parts.pop()
         raise ValueError(f"code must be a dotted path of regard, got {self.code!r}")
 
+    def to_json(self, deck: Deck) -> dict[str, Any]:
+        """Return the document of `regard lecture --json` on a heading of a deck."""
+        erratum = load_errata()[self.erratum].right if self.erratum else ""
+        return {
+            "lecture": deck.number,
+            "heading": self.title,
+            "idea": self.idea,
+            "correction": plain(erratum),
+            "commands": self.commands,
+            "shows": plain(self.shows),
+            "class": self.code,
+            "file": f"src/{self.source}" if self.code else "",
+            "left_out": plain(self.left),
+            "reason": self.reason,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Erratum:

@@ -49,6 +49,7 @@ class LookRequest:
     target: str = ""
     beams: int = 0  # 0 = the task's default
     device: str = "cpu"
+    record: int | None = None  # of the held-out ones, to be looked at by itself
     log: Callable[[str], None] = print
 
     def model(self, run: Run) -> Any:
