@@ -117,7 +117,7 @@ def edits_of(changes: Sequence[Change | None]) -> list[Edit]:
     def set_entries(name: str) -> Edit:
         def change(entries: Tensor, value: Value) -> Tensor:
             for where, new in by_name[name]:
-                entries[where] = new
+                entries[where] = new  # of the edit's own copy
             return entries
 
         return Edit(name, change)
