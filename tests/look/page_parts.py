@@ -20,4 +20,4 @@ def of(page, kind):
 
 
 def sections(page):
-    return [section.title for section in page._sections]
+    return [section.title for section in page.sections]
