@@ -56,6 +56,12 @@ Beams = Annotated[
     int,
     typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
 ]
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live", help="One page with the model inside: it runs on what you type or draw."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -72,6 +78,7 @@ def command(
     steps: Steps = False,
     position: Position = 0,
     beams: Beams = 0,
+    live: Live = False,
     device: Device = "cpu",
     json: Json = False,
 ) -> None:
@@ -101,6 +108,8 @@ def command(
 
     The posterior of P(u | q) as the data of a run arrive: regard look runs/names qu --prior
 
+    A page in which the model runs, without a network: regard look runs/names maria --live
+
     Every tensor with its shape, of any model: regard look runs/names maria --shapes
 
     Every number of one token, stage by stage: regard look runs/names maria --steps --position 3
@@ -115,7 +124,12 @@ def command(
     if shapes:
         return print_shapes(run, text, target, json)
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
-    page = step_page(run, request, position) if steps else page_of(run, request, prior)
+    if live:
+        figures = {"--png": png, "--svg": svg, "--pdf": pdf}
+        views = {"--target": target, "--beams": beams, "--prior": prior, "--steps": steps}
+        page = live_page(run, text, figures | views)
+    else:
+        page = step_page(run, request, position) if steps else page_of(run, request, prior)
     written = write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
     print_files(written, json)
 
@@ -171,6 +185,16 @@ def task_page(run: Path, request: LookRequest) -> Page:
     page: Page = TASKS[opened.description.task]().page(opened, request)
     page.warn(*run_warnings(opened))
     return page
+
+
+def live_page(run: Path, text: str, others: Mapping[str, object]) -> Page:
+    """Return the page in which a model runs; `others` are options that have no effect on it."""
+    from regard.errors import UsageError
+    from regard.live import page
+
+    if given := [name for name, value in others.items() if value]:
+        raise UsageError(f"--live writes one page, drawn by the model in it: leave out {given[0]}")
+    return page.live_page(run, text)
 
 
 def prior_page(run: Path, text: str) -> Page:
