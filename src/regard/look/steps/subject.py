@@ -80,9 +80,11 @@ class Subject:
         return names
 
 
-def trace_steps(pipeline: Any, item: str = "", target: str = "", position: int = 0) -> StepTrace:
-    """Return every stage of one position of an input, from 1; 0 is the last one. Without an item,
-    the first held-out record is read, and with `target`, this translation.
+def trace_steps(
+    pipeline: Any, item: str = "", target: str = "", position: int = 0, record: int = 0
+) -> StepTrace:
+    """Return every stage of one position of an input, from 1; 0 is the last one. Without an item, a
+    held-out record is read, numbered from 0, and with `target`, this translation.
     """
     for name in FAMILY_MODULES:
         import_module(f"regard.look.steps.{name}")
@@ -93,7 +95,7 @@ def trace_steps(pipeline: Any, item: str = "", target: str = "", position: int =
             f"a {type(model).__name__} cannot be stepped through: regard look RUN shows what "
             "it has learned"
         )
-    prepared = pipeline.prepare(item, target)
+    prepared = pipeline.prepare(item, target, record)
     length = max(x.size(1) for x in prepared.tensors.values())
     if length > MOST_POSITIONS and "past" not in prepared.tensors:
         raise UserError(
