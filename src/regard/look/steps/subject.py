@@ -59,7 +59,8 @@ class Subject:
             )
         at = (self.position or count) - 1
         self.trace = StepTrace(list(names), at)
-        if "ids" in self.tensors and count == int(self.model.config.max_len):
+        cuttable = "ids" in self.tensors and self.pipeline.source_tokenizer.cuttable
+        if cuttable and count == int(self.model.config.max_len):
             self.trace.notes.append(f"At most {count:,} tokens are read: a longer input is cut.")
         return Tracer(self.trace, self.activations)
 
