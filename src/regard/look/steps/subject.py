@@ -3,7 +3,7 @@
 A family of models registers how it is traced, for its class and subclasses:
 
     @register_steps(LSTMModel)
-    def lstm_steps(subject: Subject) -> None:
+    def lstm_steps(subject: StepSubject) -> None:
         t = subject.start(subject.token_names(subject.tensors["ids"]))
         ...
 """
@@ -36,7 +36,7 @@ def register_steps(*classes: type) -> Callable[[Any], Any]:
 
 
 @dataclass(eq=False)
-class Subject:
+class StepSubject:
     """One input of a model; `position` counts from 1, 0 being the last one."""
 
     pipeline: Any
@@ -106,7 +106,7 @@ def trace_steps(
     with evaluating(model):
         output = prepared.run(tap)
         first = {name: value[0] for name, value in tap.activations.items()}
-        subject = Subject(pipeline, prepared.tensors, first, output, position)
+        subject = StepSubject(pipeline, prepared.tensors, first, output, position)
         way(subject)
     assert subject.trace is not None
     return subject.trace
