@@ -24,7 +24,12 @@ def test_a_cut_input_is_said_to_be_cut():
     model = STEP_MODELS["decoder"]().model
     full = trace_steps(language_model(model, "ab" * 11 + "a"))
     assert full.notes == ["At most 24 tokens are read: a longer input is cut."]
-    assert trace_steps(language_model(model, "ab")).notes == []
+    short = language_model(model, "ab")
+    assert trace_steps(short).notes == []
+    short.forbidden = object()
+    assert trace_steps(short).notes == [
+        "Transitions that the data rule out are not forbidden here."
+    ]
 
 
 def test_unknown_models_and_long_inputs_are_refused_in_words():

@@ -62,6 +62,8 @@ class StepSubject:
         cuttable = "ids" in self.tensors and self.pipeline.source_tokenizer.cuttable
         if cuttable and count == int(self.model.config.max_len):
             self.trace.notes.append(f"At most {count:,} tokens are read: a longer input is cut.")
+        if getattr(self.pipeline, "forbidden", None) is not None:
+            self.trace.notes.append("Transitions that the data rule out are not forbidden here.")
         return Tracer(self.trace, self.activations)
 
     def token_names(self, ids: Tensor) -> Names:
