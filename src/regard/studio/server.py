@@ -274,9 +274,9 @@ SHARED = (
 
 def look_script() -> tuple[bytes, str]:
     """Return the components of look pages as a module."""
-    from regard.look.page.document import SCRIPTS, asset
+    from regard.look.page.document import SCRIPTS, asset, rare_assets
 
-    code = "\n".join(map(asset, SCRIPTS))
+    code = "\n".join(map(asset, (*SCRIPTS, *rare_assets(".js"))))
     drawn = (
         "export const draw = (component, place) => mount(place, component.kind, component.data);\n"
         f"export {{ {', '.join(SHARED)} }};"
@@ -286,9 +286,10 @@ def look_script() -> tuple[bytes, str]:
 
 def look_styles() -> tuple[bytes, str]:
     """Return the style sheet of look pages."""
-    from regard.look.page.document import asset
+    from regard.look.page.document import asset, rare_assets
 
-    return asset("page.css").encode(), TYPES["css"]
+    code = "\n".join(map(asset, ("page.css", *rare_assets(".css"))))
+    return code.encode(), TYPES["css"]
 
 
 BUILT: dict[str, Callable[[], tuple[bytes, str]]] = {
