@@ -312,3 +312,22 @@ def test_a_page_has_the_scripts_of_its_components_alone():
     assert "function canvasPlane" not in plain.render() and ".stepper" not in plain.render()
     assert "function canvasPlane" in chosen.render()
     assert rare_assets(".css") == ["steps.css"]
+
+
+def test_a_page_as_json_has_its_sections_and_components_in_order():
+    page = Page("Title", "below")
+    page.warn("careful")
+    page.section("One", "note")
+    page.add(Text("a\n\nb"), Table(["x"], [[1.5]]))
+    page.details("Two")
+    page.add(Text("c"))
+    found = json.loads(json.dumps(page.to_json(), allow_nan=False))
+    assert (found["title"], found["subtitle"], found["warnings"]) == ("Title", "below", ["careful"])
+    assert [(one["title"], one["folded"]) for one in found["sections"]] == [
+        ("One", False), ("Two", True)
+    ]  # fmt: skip
+    (row,) = found["sections"][0]["rows"]
+    assert row == [
+        {"kind": "text", "data": {"paragraphs": ["a", "b"]}},
+        {"kind": "table", "data": Table(["x"], [[1.5]]).data()},
+    ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import UserError
 from regard.recipe import SPLITS
 from regard.studio.jobs import command_line, file_word, option_words
+from regard.studio.opened import Cache, Opened
 from regard.studio.screens import Screen, action, register_screen
 
 if TYPE_CHECKING:
@@ -50,28 +51,37 @@ class Record:
 class Data(Screen):
     """What is in data files."""
 
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened)
+        self.browsed = Cache(2)  # lists of records are large
+
     @action
     def report(
-        self, files: list[str], run: str = "", input: str = "", target: str = ""
+        self,
+        files: list[str],
+        run: str = "",
+        input: str = "",
+        target: str = "",
+        task: str = "",
     ) -> dict[str, Any]:
         """Return the page of `regard data` on files, or on the training files of a run."""
         from regard.look.data_page import data_page
 
         recipe = self.recipe(files, run, input, target)
         paths = [Path(path) for path in recipe.train]
-        key = ("report", run, recipe, stamps(paths))
-        report = self.opened.cached(key, lambda: self.inspect(recipe, run))
+        key = ("report", run, recipe, task, stamps(paths))
+        report = self.opened.cached(key, lambda: self.inspect(recipe, run, task))
         page = data_page(report, [path.name for path in paths]).to_json()
-        return {"page": page, "command": self.command(recipe)}
+        return {"page": page, "command": self.command(recipe, task)}
 
-    def inspect(self, recipe: DataRecipe, run: str) -> Any:
+    def inspect(self, recipe: DataRecipe, run: str, task: str) -> Any:
         """Return the report on the data of a recipe; a run has decided its task already."""
         from regard.inspection import inspect_data, report_on
 
         if not run:
-            return inspect_data(recipe)
-        task = self.opened.run(run).recipe.task.name
-        return report_on(recipe, task, "as the run was trained", ())
+            return inspect_data(recipe, task)
+        name = self.opened.run(run).recipe.task.name
+        return report_on(recipe, name, "as the run was trained", ())
 
     def recipe(self, files: Sequence[str], run: str, input: str, target: str) -> DataRecipe:
         """Return what is to be read; raise a UserError if a file of it is out of reach."""
@@ -88,10 +98,10 @@ class Data(Screen):
         paths = [str((self.opened.data_folder / self.opened.data(one)).resolve()) for one in files]
         return DataRecipe(train=tuple(paths), input=input, target=target)
 
-    def command(self, recipe: DataRecipe) -> str:
+    def command(self, recipe: DataRecipe, task: str) -> str:
         """Return the command that prints the same."""
         files = [str(self.opened.from_data(Path(path))) for path in recipe.train]
-        options = {"--input": recipe.input, "--target": recipe.target}
+        options = {"--input": recipe.input, "--target": recipe.target, "--task": task}
         return command_line(["data", *map(file_word, files), *option_words(options)])
 
     @action
@@ -101,6 +111,7 @@ class Data(Screen):
         run: str = "",
         input: str = "",
         target: str = "",
+        task: str = "",
         label: str = "",
         split: str = "",
         text: str = "",
@@ -110,8 +121,8 @@ class Data(Screen):
         how many records each label and each split has among those that match the other filters.
         """
         recipe = self.recipe(files, run, input, target)
-        key = ("records", run, recipe, stamps([Path(path) for path in recipe.train]))
-        records = self.opened.cached(key, lambda: self.read(recipe, run))
+        key = ("records", run, recipe, task, stamps([Path(path) for path in recipe.train]))
+        records = self.browsed.get(key, lambda: self.read(recipe, run, task))
         found = text.casefold()
         matching = [
             one for one in records if found in one.text.casefold() or found in one.source.casefold()
@@ -132,7 +143,7 @@ class Data(Screen):
             "cut": len(records) >= MOST_RECORDS,
         }
 
-    def read(self, recipe: DataRecipe, run: str) -> list[Record]:
+    def read(self, recipe: DataRecipe, run: str, task: str) -> list[Record]:
         """Return the records of a recipe, in order, with the splits that training would have."""
         from itertools import islice
 
@@ -142,7 +153,7 @@ class Data(Screen):
             complete: Recipe = self.opened.run(run).recipe
         else:
             columns = {"input": recipe.input, "target": recipe.target}
-            complete, _ = plan_recipe(recipe.train, data=columns)
+            complete, _ = plan_recipe(recipe.train, data=columns, task={"name": task})
         return list(islice(records_of(complete), MOST_RECORDS))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from regard.errors import UsageError, human_size, quoted
 from regard.run_folders import (
     COMPARISON,
+    CONFIG,
     CURVES,
     IMPORTED,
     METRICS,
@@ -127,31 +128,46 @@ def run_card(folder: Path) -> dict[str, Any]:
     splits = {key: from_document(one) for key, one in metadata.get("metrics", {}).items() if one}
     done = entry.state in ("", IMPORTED)
     run = shlex.quote(str(folder))
-    exports = ["export {run} OUT"] if done and is_exportable(folder) else []
     verbs = TASKS[entry.task].card.verbs if entry.task in TASKS and done else ()
+    exports, reasons = exports_of(folder) if done and "export" not in " ".join(verbs) else ([], [])
     return {
         "document": {key: value for key, value in card(folder).items() if key != "curves"},
         "facts": [*facts_of(metadata), human_size(entry.bytes)],
         "state": entry.state,
         "columns": ["metric", *splits],
         "rows": metric_rows(splits),
-        "lines": list(metadata.get("selection", {}).get("lines", ())),
-        "commands": [f"regard {verb.format(run=run)}" for verb in (*verbs, *exports)],
+        "lines": [*metadata.get("selection", {}).get("lines", ()), *reasons],
+        "commands": [f"regard {verb.format(run=run)}" for verb in verbs] + exports,
         "resume": entry.state == NOT_FINISHED,
         "page": "",
     }
 
 
-def is_exportable(folder: Path) -> bool:
-    """Return whether the model of a run can be written as a Hugging Face folder."""
-    from regard.interop import EXPORTERS, load_exporters
+def exports_of(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the commands that write the model of a run as a Hugging Face folder or, if it cannot
+    be, those of the models that were tried beside it; without any, a line that says why.
+    """
+    tried = [path.parent for path in sorted(folder.glob(f"candidates/*/{CONFIG}"))]
+    reasons = {path: export_reason(path) for path in (folder, *tried)}
+    fitting = [path for path, reason in reasons.items() if not reason]
+    chosen = fitting[:1] if fitting[:1] == [folder] else fitting
+    commands = [shlex.join(["regard", "export", str(path), "OUT"]) for path in chosen]
+    most = max(reasons.values(), key=len)  # the one that names what is missing
+    return commands, [] if commands else [f"not for regard export: {most}"]
+
+
+def export_reason(folder: Path) -> str:
+    """Return why the model of a run cannot be a Hugging Face folder; "" if it can be."""
+    from regard.interop import EXPORTERS, export_refusal, load_exporters
     from regard.registry import MODELS
     from regard.run import Run
 
     load_exporters()
     model = Run(folder).description
     family = MODELS.get(model.family, model.task, model.reads)
-    return family in EXPORTERS["hf"]
+    if family not in EXPORTERS["hf"]:
+        return f"Hugging Face's library has no class for {model.family}"
+    return export_refusal(family, model.config)
 
 
 def comparison_card(folder: Path) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 import { useLatest } from "../api.js";
 import { Command, Failure, Field, PageView, RunPicker } from "../components.js";
 import { html, useState } from "../vendor/preact.js";
+import { Question } from "./train.js";
 
 /** @param {Record<string, any>} props */
-export default function Data({ run, file = "", input = "", target = "", label = "", split = "", text = "", first = "0", view = "report", setState, setRun }) {
+export default function Data({ run, file = "", input = "", target = "", task = "", label = "", split = "", text = "", first = "0", view = "report", setState, setRun }) {
   const [typed, setTyped] = useState(file);
-  const source = run || file ? { files: run ? [] : [file], run, input, target } : null;
+  const source = run || file ? { files: run ? [] : [file], run, input, target, task } : null;
   const { value: choices } = useLatest("train", "choices", {});
+  const look = useLatest("train", "look", !run && file ? { files: [file], input, target, task } : null);
+  const question = !run && file && look.value?.question;
   const open = (/** @type {Event} */ event) => {
     event.preventDefault();
-    setState({ file: typed, run: "", label: "", split: "", text: "", first: "", input: "", target: "" });
+    setState({ file: typed, run: "", label: "", split: "", text: "", first: "", input: "", target: "", task: "" });
   };
   return html`<form class="tools" onSubmit=${open}>
       <${Field} label="A file or folder"><input list="files" value=${typed} placeholder="names.txt" onInput=${(/** @type {any} */ event) => setTyped(event.target.value)} /></${Field}>
@@ -18,8 +21,9 @@ export default function Data({ run, file = "", input = "", target = "", label = 
       <button class="main">Look at it</button>
       <${RunPicker} run=${run} setRun=${(/** @type {string} */ name) => setRun(name)} label="or what a run was trained on" />
     </form>
-    ${source && html`<div class="toggle" role="group" aria-label="views">${["report", "records"].map((name) => html`<button type="button" aria-pressed=${name === view} onClick=${() => setState({ view: name })}>${name}</button>`)}</div>`}
-    ${source ? view === "report" ? html`<${Report} source=${source} />` : html`<${Records} source=${source} label=${label} split=${split} text=${text} first=${Number(first) || 0} setState=${setState} />`
+    ${question && html`<${Question} question=${question} columns=${look.value.columns} setState=${setState} />`}
+    ${source && !question && html`<div class="toggle" role="group" aria-label="views">${["report", "records"].map((name) => html`<button type="button" aria-pressed=${name === view} onClick=${() => setState({ view: name })}>${name}</button>`)}</div>`}
+    ${question ? null : source ? view === "report" ? html`<${Report} source=${source} />` : html`<${Records} source=${source} label=${label} split=${split} text=${text} first=${Number(first) || 0} setState=${setState} />`
       : html`<p>Choose a file of the folder in which the studio was started, or a run. <a href="#/train">Train</a> takes files that you drop.</p>`}`;
 }
 
