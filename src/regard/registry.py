@@ -195,6 +195,9 @@ LIVE = ClassRegistry(  # what becomes part of a live page
     "regard.live",
     {
         "regard.models.ngrams:TableModel": "regard.live.models:table_part",
+        "regard.models.linear:NGramModel": "regard.live.models:linear_part",
+        "regard.models.linear:NaiveBayes": "regard.live.models:naive_bayes_part",
+        "regard.models.linear:PixelLogistic": "regard.live.models:pixels_part",
         "regard.models.recurrent:RecurrentModel": "regard.live.models:recurrent_part",
         "regard.models.decoder:Decoder": "regard.live.models:decoder_part",
         "regard.models.encoder:EncoderModel": "regard.live.models:encoder_part",

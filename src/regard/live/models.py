@@ -21,6 +21,7 @@ from regard.layers.positions import Positions, Where
 from regard.live.parts import LivePart, assets
 from regard.models.decoder import Decoder
 from regard.models.encoder import EncoderModel
+from regard.models.linear import NaiveBayes, NGramModel, PixelLogistic
 from regard.models.ngrams import TableModel
 from regard.models.recurrent import RecurrentModel
 from regard.models.transformer import TransformerConfig
@@ -56,6 +57,39 @@ def table_part(model: TableModel) -> LivePart:
             "possible": backoff.possible.long(),
         },
     )
+
+
+def linear_part(model: NGramModel, *, normalized: bool = False) -> LivePart:
+    """The n-grams of a linear model, with a row of coefficients for each class."""
+    c = model.config
+    return LivePart(
+        "linear",
+        {
+            "order": c.order,
+            "n_positions": c.n_positions,
+            "vocab_size": model.vocab_size,
+            "markers": model.markers.tolist(),
+            "weighting": model.weighting or c.weighting,
+            "normalized": normalized,
+        },
+        assets("linear"),
+        matrices={"coefficients": model.coefficients.T},
+        arrays={"codes": model.codes, "idf": model.idf, "bias": model.bias},
+    )
+
+
+def naive_bayes_part(model: NaiveBayes) -> LivePart:
+    """The same, and scores that are log-posteriors."""
+    return linear_part(model, normalized=True)
+
+
+def pixels_part(model: PixelLogistic) -> LivePart:
+    """A coefficient for each pixel and class."""
+    c = model.config
+    config = {"columns": c.columns, "patch": c.patch, "mean": c.mean, "deviation": c.deviation}
+    matrices = {"coefficients": model.coefficients.T}
+    arrays = {"bias": model.bias}
+    return LivePart("pixels", config, assets("pixels"), matrices, arrays=arrays)
 
 
 def network_part(

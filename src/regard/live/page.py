@@ -23,6 +23,7 @@ from regard.look.page.document import Asset, cell, escape
 from regard.look.run_warnings import run_warnings
 from regard.pipelines import Pipeline, load
 from regard.pipelines.generator import REQUEST
+from regard.registry import LIVE, MODELS
 from regard.run import Run
 
 MOST_BYTES = 4_000_000  # of a page
@@ -96,6 +97,7 @@ def live_page(run: str | Path | Run, text: str = "") -> Page:
     """
     opened = Run.open(run)
     pipeline = load(opened)
+    check_family(opened)
     check_parameters(pipeline)
     screen = live_part(pipeline, text)
     reader = live_part(pipeline.source_tokenizer, pipeline)
@@ -105,6 +107,17 @@ def live_page(run: str | Path | Run, text: str = "") -> Page:
     page.add(LiveModel(stored.part, stored.tensors, reader, screen))
     add_facts(page, pipeline, stored)
     return page
+
+
+def check_family(run: Run) -> None:
+    """Raise a UserError, with the families that do, if no script runs that of a run."""
+    task, family, *_, reads = run.description
+    if LIVE.find(MODELS.get(family, task, reads)) is not None:
+        return
+    names = (name for name in MODELS.names(task, reads))
+    supported = [name for name in names if LIVE.find(MODELS.get(name, task, reads)) is not None]
+    advice = f"train with --model {' or '.join(supported)}, or " if supported else ""
+    raise UserError(f"live pages do not support {family} for this task: {advice}leave out --live")
 
 
 def check_parameters(pipeline: Pipeline) -> None:
@@ -118,7 +131,8 @@ def too_large(pipeline: Pipeline, size: str) -> UserError:
     """Return the error for a model of this size."""
     return UserError(
         f"{pipeline.run} has {size}, and a live page holds {MOST_BYTES / 1e6:g} MB, about 2 "
-        "million parameters: train a smaller model (--set model.d_model=128), or leave out --live"
+        "million parameters: train a smaller model (--set model.d_model=128; of n-grams, "
+        "--set model.order=3), or leave out --live"
     )
 
 
