@@ -207,6 +207,8 @@ LIVE = ClassRegistry(  # what becomes part of a live page
         "regard.tokenizers.text:Words": "regard.live.inputs:words_part",
         "regard.tokenizers.text:BPE": "regard.live.inputs:bpe_part",
         "regard.tokenizers.biology:Letters": "regard.live.inputs:letters_part",
+        "regard.tokenizers.biology:Kmers": "regard.live.inputs:kmers_part",
+        "regard.tokenizers.smiles:Smiles": "regard.live.inputs:smiles_part",
         "regard.tokenizers.patches:Patches": "regard.live.inputs:patches_part",
         "regard.pipelines.generator:Generator": "regard.live.screens:writing_part",
         "regard.pipelines.predictor:Predictor": "regard.live.screens:prediction_part",

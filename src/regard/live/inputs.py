@@ -7,7 +7,8 @@ wide and how dark a stroke is, and whether ink is dark on light.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,13 @@ from regard.evaluation.eval_data import open_corpus
 from regard.live.parts import LivePart, assets
 from regard.pipelines import Pipeline
 from regard.tokenizers import Patches, Tokenizer
-from regard.tokenizers.biology import Letters
+from regard.tokenizers.biology import BASES, Kmers, Letters
+from regard.tokenizers.smiles import PIECE, Smiles
 from regard.tokenizers.text import ALPHABET, BPE, WHITESPACE, Bytes, Characters, Words
+from regard.tokenizers.tokenizer import NativeTokenizer
 
 Floats = NDArray[np.float64]
+ANY = r"[\s\S]"  # the pattern of a character
 MEASURED = 500  # images
 MNIST = {  # where no image can be measured
     "inverted": False,
@@ -47,13 +51,35 @@ def text_part(tokenizer: Tokenizer, program: str, **config: Any) -> LivePart:
 
 def characters_part(tokenizer: Characters, pipeline: Pipeline) -> LivePart:
     """A table of characters."""
-    return text_part(tokenizer, "characters", tokens=tokenizer.tokens, reads={})
+    return pieces_part(tokenizer, ANY)
+
+
+def pieces_part(
+    tokenizer: NativeTokenizer, pattern: str, reads: Mapping[str, str] = MappingProxyType({})
+) -> LivePart:
+    """Return the part of a vocabulary of the pieces that a regular expression finds; `reads` are
+    characters that are read as others.
+    """
+    config = {"tokens": tokenizer.tokens, "reads": dict(reads), "pattern": pattern}
+    return text_part(tokenizer, "characters", **config)
 
 
 def letters_part(tokenizer: Letters, pipeline: Pipeline) -> LivePart:
     """An alphabet, which reads some characters as others."""
-    reads = dict(tokenizer.alphabet.reads)
-    return text_part(tokenizer, "characters", tokens=tokenizer.tokens, reads=reads)
+    return pieces_part(tokenizer, ANY, tokenizer.alphabet.reads)
+
+
+def kmers_part(tokenizer: Kmers, pipeline: Pipeline) -> LivePart:
+    """Words of bases side by side."""
+    if tokenizer.overlap:
+        raise UserError("live pages read words of bases side by side, and this model's overlap")
+    bases = tokenizer.alphabet.letters[:BASES]
+    return pieces_part(tokenizer, f"[{bases}]{{{tokenizer.k}}}|{ANY}", tokenizer.alphabet.reads)
+
+
+def smiles_part(tokenizer: Smiles, pipeline: Pipeline) -> LivePart:
+    """Atoms, ring closures and signs."""
+    return pieces_part(tokenizer, PIECE)
 
 
 def bytes_part(tokenizer: Bytes, pipeline: Pipeline) -> LivePart:
