@@ -50,7 +50,7 @@ def text_part(tokenizer: Tokenizer, program: str, **config: Any) -> LivePart:
 
 
 def characters_part(tokenizer: Characters, pipeline: Pipeline) -> LivePart:
-    """A table of characters."""
+    """Return a table of characters."""
     return pieces_part(tokenizer, ANY)
 
 
@@ -65,12 +65,12 @@ def pieces_part(
 
 
 def letters_part(tokenizer: Letters, pipeline: Pipeline) -> LivePart:
-    """An alphabet, which reads some characters as others."""
+    """Return an alphabet, which reads some characters as others."""
     return pieces_part(tokenizer, ANY, tokenizer.alphabet.reads)
 
 
 def kmers_part(tokenizer: Kmers, pipeline: Pipeline) -> LivePart:
-    """Words of bases side by side."""
+    """Return words of bases side by side."""
     if tokenizer.overlap:
         raise UserError("live pages read words of bases side by side, and this model's overlap")
     bases = tokenizer.alphabet.letters[:BASES]
@@ -78,22 +78,22 @@ def kmers_part(tokenizer: Kmers, pipeline: Pipeline) -> LivePart:
 
 
 def smiles_part(tokenizer: Smiles, pipeline: Pipeline) -> LivePart:
-    """Atoms, ring closures and signs."""
+    """Return atoms, ring closures and signs."""
     return pieces_part(tokenizer, PIECE)
 
 
 def bytes_part(tokenizer: Bytes, pipeline: Pipeline) -> LivePart:
-    """The bytes of UTF-8, none of them merged."""
+    """Return the bytes of UTF-8, none of them merged."""
     return bpe_like(tokenizer, [], split=False)
 
 
 def words_part(tokenizer: Words, pipeline: Pipeline) -> LivePart:
-    """Whitespace and the characters after it."""
+    """Return words with the whitespace before them."""
     return text_part(tokenizer, "words", tokens=tokenizer.tokens, whitespace=WHITESPACE)
 
 
 def bpe_part(tokenizer: BPE, pipeline: Pipeline) -> LivePart:
-    """Bytes, merged within words."""
+    """Return bytes that are merged within words."""
     return bpe_like(tokenizer, tokenizer.merges, split=True)
 
 
@@ -110,7 +110,7 @@ def bpe_like(tokenizer: Bytes | BPE, merges: Sequence[Sequence[str]], *, split: 
 
 
 def patches_part(tokenizer: Patches, pipeline: Pipeline) -> LivePart:
-    """A canvas, and what is drawn on it made like the images of training."""
+    """Return a canvas, and how drawings become like the images of training."""
     if tokenizer.channels != 1:
         raise UserError(
             f"live pages read drawings in gray, and this model images of {tokenizer.channels} "

@@ -36,7 +36,7 @@ MIXERS = ("attention", "window", "hyena")
 
 
 def table_part(model: TableModel) -> LivePart:
-    """The n-grams as a tree, with their probabilities."""
+    """Return the n-grams as a tree, with their probabilities."""
     table, backoff, size = model.table, model.backoff, model.vocab_size
     backoff = dataclasses.replace(backoff, floor=backoff.floor.clone())
     model.set_backoff(backoff)
@@ -60,7 +60,7 @@ def table_part(model: TableModel) -> LivePart:
 
 
 def linear_part(model: NGramModel, *, normalized: bool = False) -> LivePart:
-    """The n-grams of a linear model, with a row of coefficients for each class."""
+    """Return the n-grams of a linear model, with a row of coefficients for each class."""
     c = model.config
     return LivePart(
         "linear",
@@ -79,12 +79,12 @@ def linear_part(model: NGramModel, *, normalized: bool = False) -> LivePart:
 
 
 def naive_bayes_part(model: NaiveBayes) -> LivePart:
-    """The same, and scores that are log-posteriors."""
+    """Return the same for a model whose scores are log-posteriors."""
     return linear_part(model, normalized=True)
 
 
 def pixels_part(model: PixelLogistic) -> LivePart:
-    """A coefficient for each pixel and class."""
+    """Return a coefficient for each pixel and class."""
     c = model.config
     config = {"columns": c.columns, "patch": c.patch, "mean": c.mean, "deviation": c.deviation}
     matrices = {"coefficients": model.coefficients.T}
@@ -114,7 +114,7 @@ def network_part(
 
 
 def recurrent_part(model: RecurrentModel) -> LivePart:
-    """The cells of torch, layer by layer."""
+    """Return the cells of torch, layer by layer."""
     config = {"n_layers": model.config.n_layers, "cell": model.cells.cells.mode}
     return network_part(model, "recurrent", config, assets("recurrent"))
 
@@ -158,7 +158,7 @@ def position_tables(positions: Positions, where: Where, length: int, width: int)
 
 @torch.no_grad()
 def decoder_part(model: Decoder) -> LivePart:
-    """A causal stack; a decoder, of attention or Hyena."""
+    """Return a causal stack, of attention or Hyena."""
     config, length = stack_config(model.config), int(model.config.max_len)
     tables = position_tables(model.positions, range(length), length, model.config.d_model)
     scripts = *STACK, *assets("decoder")
@@ -167,7 +167,7 @@ def decoder_part(model: Decoder) -> LivePart:
 
 @torch.no_grad()
 def encoder_part(model: EncoderModel) -> LivePart:
-    """A stack without a mask, a pooling and a head, over tokens."""
+    """Return a stack without a mask, its pooling and its head, over tokens."""
     length, width = int(model.config.max_len), model.config.d_model
     encoder = model.encoder
     tables = position_tables(encoder.positions, range(length), length, width)
@@ -180,7 +180,7 @@ def encoder_part(model: EncoderModel) -> LivePart:
 
 @torch.no_grad()
 def vision_part(model: VisionTransformer) -> LivePart:
-    """An encoder of the patches of an image of the largest size."""
+    """Return an encoder of the patches of an image of the largest size."""
     c = model.config
     rows, columns = torch.meshgrid(
         torch.arange(c.rows) + 1, torch.arange(c.columns) + 1, indexing="ij"

@@ -29,7 +29,7 @@ from regard.run import Run
 MOST_BYTES = 4_000_000  # of a page
 SCRIPT_BYTES = 300_000  # of it for scripts, styles and the tokenizer
 MOST_PARAMETERS = 4_000_000  # a model with more cannot fit
-MEASURED_TOKENS = 200_000  # of the validation split, at most
+MEASURED_TOKENS = 50_000  # of the validation split, at most
 TOLERATED = 0.01  # bits per symbol, or share of a metric: more calls for 16 bits
 BASE = assets("weights", "tensors", "session", "sampling", "characters", "panels")
 STYLES = ((BASE[0][0], "live.css"),)
@@ -137,7 +137,7 @@ def too_large(pipeline: Pipeline, size: str) -> UserError:
 
 
 def validation(run: Path) -> Shard | None:
-    """Return the validation split of a run, at most MEASURED_TOKENS of it; None if it has none."""
+    """Return the validation split of a run, or its beginning; None if it has none."""
     try:
         shard = open_corpus(run).valid
     except UserError:
@@ -193,7 +193,8 @@ def add_facts(page: Page, pipeline: Pipeline, stored: StoredModel) -> None:
     )
     if stored.costs:
         rows = [[c.title, *map(four_digits, c.values)] for c in stored.costs]
-        columns = ["on the validation split", "as trained", "in this page", "difference"]
+        measured_on = f"on validation data, up to {MEASURED_TOKENS:,} tokens"
+        columns = [measured_on, "as trained", "in this page", "difference"]
         sides = ["left", "right", "right", "right"]
         page.add(Table(columns, rows, sides, title="What rounding the weights cost"))
     else:
