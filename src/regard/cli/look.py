@@ -113,15 +113,33 @@ def command(
     if shapes:
         print_shapes(run, text, target, json)
         return
-    if live:
-        others = {"--png": png, "--svg": svg, "--pdf": pdf, "--target": target, "--beams": beams}
-        page = live_page(run, text, others | {"--prior": prior})
-        print_files(write(page, {"html": out}), json)
-        return
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
-    page = prior_page(run, text) if prior else strip_page(run, request) or task_page(run, request)
-    written = write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
-    print_files(written, json)
+    figures = {"png": png, "svg": svg, "pdf": pdf}
+    page = make_page(run, request, figures, live=live, prior=prior)
+    print_files(write(page, {"html": out, **figures}), json)
+
+
+def make_page(
+    run: Path, request: LookRequest, figures: Mapping[str, object], *, live: bool, prior: bool
+) -> Page:
+    """Return the page that is asked for, of which these figures will be saved."""
+    if live:
+        from regard.live.page import live_page
+
+        others = {"target": request.target, "beams": request.beams, "prior": prior}
+        check_alone({**figures, **others})
+        return live_page(run, request.text)
+    if prior:
+        return prior_page(run, request.text)
+    return strip_page(run, request) or task_page(run, request)
+
+
+def check_alone(options: Mapping[str, object]) -> None:
+    """Refuse options that have no effect on a live page."""
+    from regard.errors import UsageError
+
+    if given := [name for name, value in options.items() if value]:
+        raise UsageError(f"--live writes one page, drawn by its model: leave out --{given[0]}")
 
 
 def has_strip(run: Path) -> bool:
@@ -155,16 +173,6 @@ def task_page(run: Path, request: LookRequest) -> Page:
     page: Page = TASKS[opened.description.task]().page(opened, request)
     page.warn(*run_warnings(opened))
     return page
-
-
-def live_page(run: Path, text: str, others: Mapping[str, object]) -> Page:
-    """Return the page in which a model runs; `others` are options that have no effect on it."""
-    from regard.errors import UsageError
-    from regard.live import page
-
-    if given := [name for name, value in others.items() if value]:
-        raise UsageError(f"--live writes one page, drawn by the model in it: leave out {given[0]}")
-    return page.live_page(run, text)
 
 
 def prior_page(run: Path, text: str) -> Page:

@@ -143,7 +143,7 @@ def measure_ink(images: Sequence[Floats]) -> dict[str, Any]:
     inks = [image.max() - image if inverted else image - image.min() for image in images]
     dark = float(np.median([ink.max() for ink in inks]))
     boxes = np.array([ink_box(ink) for ink in inks])  # (R, 4): top, bottom, left, right
-    sides = np.stack([boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]], 1)  # (R, 2)
+    extents = np.stack([boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]], 1)  # (R, 2)
     frame = np.array([max(ink.shape) for ink in inks])
     middles = np.stack([boxes[:, :2].mean(1), boxes[:, 2:].mean(1)], 1)
     masses = np.array([center_of_mass(ink) for ink in inks])
@@ -152,7 +152,7 @@ def measure_ink(images: Sequence[Floats]) -> dict[str, Any]:
     return {
         "inverted": inverted,
         "dark": dark,
-        "box": float(np.median(sides.max(1) / frame)),
+        "box": float(np.median(extents.max(1) / frame)),
         "mass": bool(by_mass),
         "center": center.tolist(),
         "stroke": float(np.median([stroke_width(ink / ink.max()) for ink in inks] / frame)),

@@ -161,13 +161,13 @@ def store_in(
     bits: int, pipeline: Pipeline, shard: Shard | None, before: dict[str, float]
 ) -> StoredModel:
     """Quantise a copy of a model and measure it."""
-    rounded = copy.copy(pipeline)
-    rounded.model = copy.deepcopy(pipeline.model)
-    part = live_part(rounded.model)
+    quantized = copy.copy(pipeline)
+    quantized.model = copy.deepcopy(pipeline.model)
+    part = live_part(quantized.model)
     tensors = pack_part(part, bits)
-    after = measured(rounded, shard)
+    after = measured(quantized, shard)
     costs = [QuantizationCost(title, before[title], after[title]) for title in before]
-    return StoredModel(rounded, part, tensors, bits, costs)
+    return StoredModel(quantized, part, tensors, bits, costs)
 
 
 def size_of(stored: StoredModel) -> int:
@@ -195,8 +195,8 @@ def add_facts(page: Page, pipeline: Pipeline, stored: StoredModel) -> None:
         rows = [[c.title, *map(four_digits, c.values)] for c in stored.costs]
         measured_on = f"on validation data, up to {MEASURED_TOKENS:,} tokens"
         columns = [measured_on, "as trained", "in this page", "difference"]
-        sides = ["left", "right", "right", "right"]
-        page.add(Table(columns, rows, sides, title="What rounding the weights cost"))
+        align = ["left", "right", "right", "right"]
+        page.add(Table(columns, rows, align, title="What rounding the weights cost"))
     else:
         page.add(Text("What rounding cost was not measured: the run holds no validation data."))
 
