@@ -44,6 +44,14 @@ Prior = Annotated[
         "is the pair ab.",
     ),
 ]
+Steps = Annotated[
+    bool,
+    typer.Option("--steps", help="Step through the model: every stage of one token with numbers."),
+]
+Position = Annotated[
+    int,
+    typer.Option(min=0, help="With --steps: the token to follow, from 1; 0: the last one."),
+]
 Beams = Annotated[
     int,
     typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
@@ -67,6 +75,8 @@ def command(
     pdf: Pdf = None,
     shapes: Shapes = False,
     prior: Prior = False,
+    steps: Steps = False,
+    position: Position = 0,
     beams: Beams = 0,
     live: Live = False,
     device: Device = "cpu",
@@ -101,6 +111,8 @@ def command(
     A page in which the model runs, without a network: regard look runs/names maria --live
 
     Every tensor with its shape, of any model: regard look runs/names maria --shapes
+
+    Every number of one token, stage by stage: regard look runs/names maria --steps --position 3
     """
     from regard.cli.options import announced, log
     from regard.look.figures import check_folder
@@ -108,38 +120,38 @@ def command(
 
     for folder in filter(None, (png, svg, pdf)):
         check_folder(folder)
-    if not has_strip(run):
-        run = announced(run)
+    run = run if has_strip(run) else announced(run)
     if shapes:
-        print_shapes(run, text, target, json)
-        return
+        return print_shapes(run, text, target, json)
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
-    figures = {"png": png, "svg": svg, "pdf": pdf}
-    page = make_page(run, request, figures, live=live, prior=prior)
-    print_files(write(page, {"html": out, **figures}), json)
-
-
-def make_page(
-    run: Path, request: LookRequest, figures: Mapping[str, object], *, live: bool, prior: bool
-) -> Page:
-    """Return the page that is asked for, of which these figures will be saved."""
     if live:
-        from regard.live.page import live_page
+        figures = {"--png": png, "--svg": svg, "--pdf": pdf}
+        views = {"--target": target, "--beams": beams, "--prior": prior, "--steps": steps}
+        page = live_page(run, text, figures | views)
+    else:
+        page = step_page(run, request, position) if steps else page_of(run, request, prior)
+    written = write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
+    print_files(written, json)
 
-        others = {"target": request.target, "beams": request.beams, "prior": prior}
-        check_alone({**figures, **others})
-        return live_page(run, request.text)
+
+def page_of(run: Path, request: LookRequest, prior: bool) -> Page:
+    """Return the page of a comparison or of a run, or the one about a transition of its data."""
     if prior:
         return prior_page(run, request.text)
     return strip_page(run, request) or task_page(run, request)
 
 
-def check_alone(options: Mapping[str, object]) -> None:
-    """Refuse options that have no effect on a live page."""
-    from regard.errors import UsageError
+def step_page(run: Path, request: LookRequest, position: int) -> Page:
+    """Return the page that steps through a model, with warnings if it should not be trusted."""
+    from regard.look.run_warnings import run_warnings
+    from regard.look.steps.page import steps_page
+    from regard.pipelines import load
+    from regard.run import Run
 
-    if given := [name for name, value in options.items() if value]:
-        raise UsageError(f"--live writes one page, drawn by its model: leave out --{given[0]}")
+    page = steps_page(load(run), request.text, request.target, position)
+    page.warn(*run_warnings(Run.open(run)))
+    request.log(page.title)
+    return page
 
 
 def has_strip(run: Path) -> bool:
@@ -173,6 +185,16 @@ def task_page(run: Path, request: LookRequest) -> Page:
     page: Page = TASKS[opened.description.task]().page(opened, request)
     page.warn(*run_warnings(opened))
     return page
+
+
+def live_page(run: Path, text: str, others: Mapping[str, object]) -> Page:
+    """Return the page in which a model runs; `others` are options that have no effect on it."""
+    from regard.errors import UsageError
+    from regard.live import page
+
+    if given := [name for name, value in others.items() if value]:
+        raise UsageError(f"--live writes one page, drawn by the model in it: leave out {given[0]}")
+    return page.live_page(run, text)
 
 
 def prior_page(run: Path, text: str) -> Page:

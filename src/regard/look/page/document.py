@@ -246,12 +246,15 @@ SCRIPTS = (
     "image_maps.js",
     "point_maps.js",
     "series_maps.js",
+    "canvas_plane.js",
     "projector.js",
     "pictures.js",
     "records.js",
     "molecule.js",
     "logo.js",
     "choices.js",
+    "step_terms.js",
+    "steps.js",
     "page.js",
 )
 
@@ -454,7 +457,9 @@ def summary(facts: Sequence[tuple[str, object]]) -> str:
 
 
 @dataclass
-class _Section:
+class Section:
+    """A title, a note, and rows of components."""
+
     title: str
     note: str
     rows: list[tuple[Component, ...]] = field(default_factory=list)
@@ -468,7 +473,7 @@ class Page:
         self.title = title
         self.subtitle = subtitle
         self.warnings: list[str] = []
-        self._sections: list[_Section] = []
+        self.sections: list[Section] = []
 
     @classmethod
     def about(
@@ -491,11 +496,11 @@ class Page:
 
     def section(self, title: str, note: str = "") -> None:
         """Start a section; the note explains it in a sentence or two."""
-        self._sections.append(_Section(title, note))
+        self.sections.append(Section(title, note))
 
     def details(self, title: str, note: str = "") -> None:
         """Start a section that is folded until the reader opens it."""
-        self._sections.append(_Section(title, note, folded=True))
+        self.sections.append(Section(title, note, folded=True))
 
     def add(self, *components: Component) -> None:
         """Add components to the current section; those of one call share a row if they fit."""
@@ -504,15 +509,15 @@ class Page:
                 raise TypeError(
                     f"components must be page components, got {type(component).__name__}"
                 )
-        if not self._sections:
+        if not self.sections:
             self.section("")
         if components:
-            self._sections[-1].rows.append(components)
+            self.sections[-1].rows.append(components)
 
     @property
     def components(self) -> tuple[Component, ...]:
         """All components of the page, in order; of a choice, each of its views."""
-        rows = (row for section in self._sections for row in section.rows)
+        rows = (row for section in self.sections for row in section.rows)
         return tuple(part for row in rows for component in row for part in component.parts())
 
     def own_assets(self, suffix: str) -> tuple[Asset, ...]:
@@ -539,13 +544,29 @@ class Page:
                 "figures are not drawn.</p></noscript>",
                 self._contents(),
                 "<main>",
-                *(self._section(i, section) for i, section in enumerate(self._sections)),
+                *(self._section(i, section) for i, section in enumerate(self.sections)),
                 "</main>",
                 "<footer>Made with regard. This file is complete in itself and makes no network "
                 "requests.</footer>",
                 f"<script>{code}</script></body></html>\n",
             )
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the page as JSON-able values: its sections with the components of each row."""
+        sections = [
+            {
+                "title": section.title,
+                "note": section.note,
+                "folded": section.folded,
+                "rows": [
+                    [{"kind": one.kind, "data": one.data()} for one in row] for row in section.rows
+                ],
+            }
+            for section in self.sections
+        ]
+        facts = {"title": self.title, "subtitle": self.subtitle, "warnings": list(self.warnings)}
+        return facts | {"sections": sections}
 
     def write(self, path: str | Path) -> Path:
         """Write the page atomically: a reader sees the old file or the new one, never a part."""
@@ -564,14 +585,14 @@ class Page:
     def _contents(self) -> str:
         links = [
             f'<li><a href="#section-{i + 1}">{escape(section.title)}</a></li>'
-            for i, section in enumerate(self._sections)
+            for i, section in enumerate(self.sections)
             if section.title
         ]
         return (
             f"<nav aria-label='Sections'><ul>{''.join(links)}</ul></nav>" if len(links) > 2 else ""
         )
 
-    def _section(self, index: int, section: _Section) -> str:
+    def _section(self, index: int, section: Section) -> str:
         title = f"<h2>{escape(section.title)}</h2>" if section.title else ""
         note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
         rows = "\n".join(
