@@ -113,8 +113,8 @@ class Film:
 
     def until(self, step: int) -> Self:
         """Return the frames before a step."""
-        kept = self.steps < step
-        moving = {name: x[kept] for name, x in self.moving.items()}
+        before = self.steps < step
+        moving = {name: x[before] for name, x in self.moving.items()}
         attention = {name: moving.pop(name) for name in self.attention}
         return replace(self, **moving, attention=attention)
 

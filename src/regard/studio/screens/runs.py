@@ -111,8 +111,8 @@ def draw_curves(series: list[tuple[str, list[Measurement]]], curve: str) -> list
         for label, points in series:
             if points[0].metric == metric:
                 step = -(-len(points) // MOST_POINTS)
-                kept = points[::step] + points[-1:] * (len(points) % step != 1 and step > 1)
-                lines.append((label, [p.step for p in kept], [p.value for p in kept]))
+                thinned = points[::step] + points[-1:] * (len(points) % step != 1 and step > 1)
+                lines.append((label, [p.step for p in thinned], [p.value for p in thinned]))
         words = metric.replace("_", " ")
         title = curve if words == curve else f"{curve}: {words}"
         figures.append(Lines(lines, "step", unit or words, title))
