@@ -173,10 +173,10 @@ def test_cells_open_their_records_and_records_open_in_read(show):
         MARKUP,
     )
     assert texts.count() < sum(counts)
-    page.locator(".errors tbody button").first.click()
-    assert "#/read?" in page.evaluate("location.hash") and "run=labels" in page.evaluate(
-        "location.hash"
-    )
+    button = page.locator(".errors tbody button").first
+    number = int(re.search(r"\d+", button.get_attribute("aria-label"))[0]) - 1
+    button.click()
+    assert page.evaluate("location.hash") == f"#/read?run=labels&record={number}"
 
 
 def test_points_are_chosen_walked_to_circled_and_searched(show):

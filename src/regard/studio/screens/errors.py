@@ -54,7 +54,7 @@ class ErrorList(Screen):
         return {
             "run": run,
             "split": errors.split,
-            "pairs": pipeline.reads_source,
+            "running": bool(getattr(pipeline, "text", False)),
             "records": len(errors),
             "unit": errors.unit,
             "score": name,

@@ -132,17 +132,18 @@ class Play(Screen):
     ) -> dict[str, Any]:
         """Translate a text, or caption a held-out record, from a beginning on: a text, or ids."""
         from regard.decoding import Beam
-        from regard.look.guided_translation import guide_translation
+        from regard.look.guided_translation import encode_prefix, guide_translation
         from regard.look.language_page import search_tree
 
         check_range("width", width, 1, MOST_BEAMS)
         translator: Translator = self._play(run, "translate")
         tokenizer = translator.tokenizer
-        ids = tokenizer.check_ids(
-            prefix_ids if prefix_ids is not None else tokenizer.encode(prefix).tolist()
-        )
+        read = self._source(run, source, record)
+        if prefix_ids is None:
+            prefix_ids = encode_prefix(translator, read, prefix)
+        ids = tokenizer.check_ids(prefix_ids)
         beam = Beam(width, length_penalty, width)
-        guided = guide_translation(translator, self._source(run, source, record), ids, beam)
+        guided = guide_translation(translator, read, ids, beam)
         alignment = stored_alignment(translator)
         tree = search_tree(
             tokenizer, [tokenizer.start, *ids], guided.nodes, next(iter(guided.results), None)

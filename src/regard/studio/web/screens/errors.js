@@ -106,7 +106,7 @@ function Records({ run, summary, state, setState, go }) {
         ${has.has("truths") && html`<td data-name="true">${row.truth}</td>`}${"prediction" in row && html`<td data-name="predicted" class="said">${row.prediction}</td>`}
         ${has.has("confidences") && html`<td data-name="confidence" class="right">${percent(row.confidence)}</td>`}<td data-name=${summary.unit} class="right">${shown(row.loss)}</td>
         ${columns.map((name) => html`<td data-name=${name}>${row.columns[name]}</td>`)}
-        <td data-name=""><button type="button" aria-label=${`read record ${row.number + 1}`} onClick=${() => go("read", { run, text: row.text, record: row.number, ...(summary.pairs ? { target: row.truth } : {}) })}>read</button></td></tr>`)}</tbody></table></div>
+        <td data-name=""><button type="button" aria-label=${`read record ${row.number + 1}`} onClick=${() => go("read", summary.running ? { run, text: row.text } : { run, record: row.number })}>read</button></td></tr>`)}</tbody></table></div>
       ${value.total > PAGE && html`<div class="tools"><button type="button" disabled=${first <= 0} onClick=${() => setState({ first: Math.max(0, first - PAGE) || "" })}>earlier</button><button type="button" disabled=${first + PAGE >= value.total} onClick=${() => setState({ first: first + PAGE })}>later</button></div>`}`}</section>`;
 }
 
