@@ -26,7 +26,6 @@ from regard.lab.experiment import (
     SizedModel,
     curves,
     difference_interval,
-    entropy_bits,
     fit_hmm,
     last_symbol_accuracy,
     last_symbol_batch,
@@ -373,15 +372,10 @@ def test_losses_and_accuracies_are_those_of_the_logits():
     with torch.no_grad():
         logs = model.logits(batch.ids).log_softmax(-1)
     expected = -logs.gather(-1, batch.targets[..., None]).mean()
-    assert mean_loss(model, batch) == pytest.approx(float(expected), abs=1e-5)
+    assert mean_loss(model, batch) == pytest.approx(float(expected) / math.log(2), abs=1e-5)
     last = last_symbol_batch(batch.ids, logs[:, -1].argmax(-1))
     last.targets[0, -1] = (last.targets[0, -1] + 1) % 8
     assert last_symbol_accuracy(model, last, chunk=2).count == 4
-
-
-def test_entropy_in_bits():
-    weights = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]])
-    assert entropy_bits(weights).tolist() == [2.0, 0.0]
 
 
 @dataclass(frozen=True)

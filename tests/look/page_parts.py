@@ -9,6 +9,7 @@ CLASSES = ("high", "low", "middle")
 
 
 TEXT_PARTS = ["Prediction", "What the prediction rests on", "Attention"]
+TEXT_PARTS += ["What each head does here", "Logit lens"]
 
 
 MANY_PARTS = ["Right and wrong", "Records in the plane", "What each head looks for"]
@@ -19,4 +20,4 @@ def of(page, kind):
 
 
 def sections(page):
-    return [section.title for section in page._sections]
+    return [section.title for section in page.sections]

@@ -39,7 +39,7 @@ def of(page, kind):
 
 
 def titles(page):
-    return [section.title for section in page._sections]
+    return [section.title for section in page.sections]
 
 
 def test_the_page_has_every_part_and_is_written(run, tmp_path):

@@ -42,7 +42,7 @@ def test_the_page_of_what_is_filled_in_begins_with_its_error(tmp_path):
     predictor = load(train_recipe(recipe, tmp_path / "run").run)
     series = np.sin(np.arange(24) / 2)[:, None]
     page = filled_series_page(predictor, series, title="t", facts=[("model", "m")])
-    sections = [section.title for section in page._sections]
+    sections = [section.title for section in page.sections]
     assert sections == ["Filled in", "Attention", "The model"]
     (answer,) = [part for part in page.components if isinstance(part, Answer)]
     (lines,) = [part for part in page.components if isinstance(part, Lines)]

@@ -24,10 +24,15 @@ def surprise_of(runs: Mapping[str, Path], example: Any, most: int = 0) -> Strip 
     """Return the bits of each token of an example under each model, of at most `most` tokens (0:
     all); None where models read different tokens.
     """
+    return surprise_under({model: load(run) for model, run in runs.items()}, example, most)
+
+
+def surprise_under(pipelines: Mapping[str, Any], example: Any, most: int = 0) -> Strip | None:
+    """Return the same of models that are loaded."""
     rows: list[tuple[str, list[float]]] = []
     read: list[list[str]] = []
-    for model, run in runs.items():
-        tokens, log_probs = load(run).score_example(example)
+    for model, pipeline in pipelines.items():
+        tokens, log_probs = pipeline.score_example(example)
         end = most or len(tokens)
         read.append(list(tokens[:end]))
         rows.append((model, [-x / math.log(2) for x in log_probs[:end]]))

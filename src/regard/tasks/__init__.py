@@ -49,6 +49,7 @@ class LookRequest:
     target: str = ""
     beams: int = 0  # 0 = the task's default
     device: str = "cpu"
+    record: int | None = None  # of the held-out ones, to be looked at by itself
     log: Callable[[str], None] = print
 
     def model(self, run: Run) -> Any:
@@ -137,6 +138,8 @@ class Task(ABC):
 
 class GradientTask(Task):
     """A task whose neural models are trained by gradient steps (`training.trainer.Trainer`)."""
+
+    stores_last: ClassVar[bool] = False  # weights, not those of the best validation
 
     @abstractmethod
     def loader(self, model: Any, corpus: Corpus, recipe: Recipe, *, captured: bool) -> Any:

@@ -187,13 +187,14 @@ class PredictionTask(GradientTask):
                 raise UserError(f"no {what} given, and {error}") from None
             request.log(f"{error}: the page is about the {what} alone")
         item, title = choose_item(predictor, text, records, request)
+        alone = request.record is not None
         page = prediction_page(
             predictor,
             item,
             title=f"{run.name} on {title}",
             facts=run_facts(run, predictor.model, predictor.tokenizer),
-            held_out=records,
-            sample=choose_sample(run, records) if records else None,
+            held_out=None if alone else records,
+            sample=choose_sample(run, records) if records and not alone else None,
             target=request.target,
         )
         add_vocabulary(predictor.tokenizer, page, item if isinstance(item, str) else "")
@@ -220,6 +221,9 @@ def choose_item(
     from regard.look.internals import log_unknown, quote
 
     tokenizer, what = predictor.tokenizer, predictor.tokenizer.words[0]
+    if request.record is not None and records is not None:
+        item = tokenizer.decode_record(records[1].record(request.record * records[1].views))
+        return item, f"record {request.record + 1:,} of the {records[0]} split"
     if tokenizer.reads_text:
         log_unknown(tokenizer.encode(text).tolist(), tokenizer, request.log)
         return text, quote(text) if text else "held-out records"

@@ -315,7 +315,9 @@ def caption_view(translator: Translator, run: Run, request: LookRequest) -> Page
         assert shard.source is not None
         name = f"the first {what} of the {split} split"
         request.log(f"no {what} given: looking at {name}")
-        pair = SourceTarget(shard.source.record(0), reference=shard.record(0)[1:-1].tolist())
+        number = request.record or 0
+        reference = shard.record(number)[1:-1].tolist()
+        pair = SourceTarget(shard.source.record(number), reference=reference)
     log_unknown(pair.target or (), translator.tokenizer, request.log)
     return caption_page(
         translator,

@@ -38,6 +38,9 @@ _NAMED = {" ": "·", "\n": "↵", "\t": "⇥"}
 _JOINERS = "\u200c\u200d"
 
 
+Asset = tuple[str, str]  # a package, and a .js or .css file in its folder `assets`
+
+
 class Component:
     """A dataclass of plain data; `kind` names the script's renderer, `data()` is what it gets."""
 
@@ -55,6 +58,12 @@ class Component:
     def parts(self) -> tuple[Component, ...]:
         """Return what figures draw: the component itself."""
         return (self,)
+
+    def assets(self) -> Sequence[Asset]:
+        """Return the scripts and style sheets that it needs beside those of every page, each after
+        those that it uses.
+        """
+        return ()
 
     def fallback(self) -> str:
         """Return the HTML shown until the script draws, and where scripts are off."""
@@ -244,6 +253,8 @@ SCRIPTS = (
     "molecule.js",
     "logo.js",
     "choices.js",
+    "step_terms.js",
+    "steps.js",
     "page.js",
 )
 
@@ -418,15 +429,17 @@ def _caption(title: str) -> str:
 
 
 @cache
-def asset(name: str) -> str:
-    """Return the text of a style sheet or script of this package."""
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+def asset(name: str, package: str = __package__) -> str:
+    """Return the text of a style sheet or script of a package, by default this one."""
+    return (files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
-def script() -> str:
-    """Join all scripts in one function scope."""
-    return "(() => {\n'use strict';\n" + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
+def script(own: tuple[Asset, ...] = ()) -> str:
+    """Join all scripts in one function scope; `own` are those that few pages need."""
+    *parts, last = (asset(name) for name in SCRIPTS)  # the last draws what the others define
+    parts += [asset(name, package) for package, name in own]
+    return "(() => {\n'use strict';\n" + "\n".join([*parts, last]) + "})();\n"
 
 
 def policy(code: str) -> str:
@@ -444,7 +457,9 @@ def summary(facts: Sequence[tuple[str, object]]) -> str:
 
 
 @dataclass
-class _Section:
+class Section:
+    """A title, a note, and rows of components."""
+
     title: str
     note: str
     rows: list[tuple[Component, ...]] = field(default_factory=list)
@@ -458,7 +473,7 @@ class Page:
         self.title = title
         self.subtitle = subtitle
         self.warnings: list[str] = []
-        self._sections: list[_Section] = []
+        self.sections: list[Section] = []
 
     @classmethod
     def about(
@@ -481,11 +496,11 @@ class Page:
 
     def section(self, title: str, note: str = "") -> None:
         """Start a section; the note explains it in a sentence or two."""
-        self._sections.append(_Section(title, note))
+        self.sections.append(Section(title, note))
 
     def details(self, title: str, note: str = "") -> None:
         """Start a section that is folded until the reader opens it."""
-        self._sections.append(_Section(title, note, folded=True))
+        self.sections.append(Section(title, note, folded=True))
 
     def add(self, *components: Component) -> None:
         """Add components to the current section; those of one call share a row if they fit."""
@@ -494,20 +509,26 @@ class Page:
                 raise TypeError(
                     f"components must be page components, got {type(component).__name__}"
                 )
-        if not self._sections:
+        if not self.sections:
             self.section("")
         if components:
-            self._sections[-1].rows.append(components)
+            self.sections[-1].rows.append(components)
 
     @property
     def components(self) -> tuple[Component, ...]:
         """All components of the page, in order; of a choice, each of its views."""
-        rows = (row for section in self._sections for row in section.rows)
+        rows = (row for section in self.sections for row in section.rows)
         return tuple(part for row in rows for component in row for part in component.parts())
+
+    def own_assets(self, suffix: str) -> tuple[Asset, ...]:
+        """Return the files with this suffix that components need beside those of every page."""
+        assets = (asset for component in self.components for asset in component.assets())
+        return tuple(dict.fromkeys(one for one in assets if one[1].endswith(suffix)))
 
     def render(self) -> str:
         """Return the page as one HTML document."""
-        code = script()
+        code = script(self.own_assets(".js"))
+        styles = [asset(name, package) for package, name in self.own_assets(".css")]
         return "\n".join(
             (
                 "<!doctype html>",
@@ -516,20 +537,36 @@ class Page:
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 '<meta name="color-scheme" content="light dark">',
                 f'<title>{escape(self.title)}</title><link rel="icon" href="data:,">',
-                f"<style>{asset('page.css')}</style></head><body>",
+                f"<style>{''.join([asset('page.css'), *styles])}</style></head><body>",
                 f"<header><h1>{escape(self.title)}</h1>{self._subtitle()}</header>",
                 *(f'<p class="notice" role="note">{escape(text)}</p>' for text in self.warnings),
                 '<noscript><p class="notice">Scripts are off: tables and texts are complete, '
                 "figures are not drawn.</p></noscript>",
                 self._contents(),
                 "<main>",
-                *(self._section(i, section) for i, section in enumerate(self._sections)),
+                *(self._section(i, section) for i, section in enumerate(self.sections)),
                 "</main>",
                 "<footer>Made with regard. This file is complete in itself and makes no network "
                 "requests.</footer>",
                 f"<script>{code}</script></body></html>\n",
             )
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the page as JSON-able values: its sections with the components of each row."""
+        sections = [
+            {
+                "title": section.title,
+                "note": section.note,
+                "folded": section.folded,
+                "rows": [
+                    [{"kind": one.kind, "data": one.data()} for one in row] for row in section.rows
+                ],
+            }
+            for section in self.sections
+        ]
+        facts = {"title": self.title, "subtitle": self.subtitle, "warnings": list(self.warnings)}
+        return facts | {"sections": sections}
 
     def write(self, path: str | Path) -> Path:
         """Write the page atomically: a reader sees the old file or the new one, never a part."""
@@ -548,14 +585,14 @@ class Page:
     def _contents(self) -> str:
         links = [
             f'<li><a href="#section-{i + 1}">{escape(section.title)}</a></li>'
-            for i, section in enumerate(self._sections)
+            for i, section in enumerate(self.sections)
             if section.title
         ]
         return (
             f"<nav aria-label='Sections'><ul>{''.join(links)}</ul></nav>" if len(links) > 2 else ""
         )
 
-    def _section(self, index: int, section: _Section) -> str:
+    def _section(self, index: int, section: Section) -> str:
         title = f"<h2>{escape(section.title)}</h2>" if section.title else ""
         note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
         rows = "\n".join(

@@ -56,6 +56,7 @@ class ErrorList(Screen):
             "split": errors.split,
             "running": bool(getattr(pipeline, "text", False)),
             "records": len(errors),
+            "held_out": held_out_count(pipeline, len(errors)),
             "unit": errors.unit,
             "score": name,
             "more_is_better": more_is_better,
@@ -190,6 +191,12 @@ class ErrorList(Screen):
         for row in rows:
             record = np.asarray(items.record(row["number"] * shard.views))
             row["picture"] = figure(ItemPicture(draw_picture(tokenizer, record)))
+
+
+def held_out_count(pipeline: Any, listed: int) -> int:
+    """Return how many records are held out, of which so many are listed."""
+    shard = pipeline.held_out()[1]
+    return max(listed, int(shard.records) // int(shard.views))
 
 
 def confusion(errors: RecordErrors) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ export default function Errors({ run, state, setRun, setState, go }) {
     <${Failure} error=${error} />
     ${!run && html`<p>Choose a run to see which held-out records it gets wrong.</p>`}
     ${run && busy && !ready && html`<p role="status">Evaluating the held-out records…</p>`}
-    ${ready && html`<p class="subtitle">${format(summary.records)} records of the ${summary.split} split; ${summary.score} ${shown(summary.mean)} on average${summary.impossible ? `, ${format(summary.impossible)} more hold what the model finds impossible` : ""}.</p>
+    ${ready && html`<p class="subtitle">${format(summary.records)}${summary.held_out > summary.records ? ` of ${format(summary.held_out)}` : ""} records of the ${summary.split} split${summary.held_out > summary.records ? ", evenly spaced" : ""}; ${summary.score} ${shown(summary.mean)} on average${summary.impossible ? `, ${format(summary.impossible)} more hold what the model finds impossible` : ""}.</p>
       <div class="columns overview"><${Confusion} confusion=${summary.confusion} state=${state} show=${show} />
         <${Slices} key=${`${run} slices`} run=${run} summary=${summary} state=${state} setState=${setState} show=${show} /></div>
       <${Records} key=${run} run=${run} summary=${summary} state=${state} setState=${setState} go=${go} />

@@ -1,0 +1,255 @@
+"""The screen *Read*: a text as a model reads it, and what happens when its parts are off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from regard.errors import UsageError, UserError
+from regard.look.page import Page
+from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, Tokens, open_reader
+from regard.studio.records import HeldOut
+from regard.studio.screens import Screen, action, figure, register_screen
+
+EXAMPLE = 128  # tokens of running text that are shown first
+
+
+class ReadingScreen(Screen):
+    """A screen that reads texts; what reads with a run is kept with its model."""
+
+    def find_reader(self, run: str) -> Reader | None:
+        """Return what reads texts with a run; None if it reads something else."""
+        pipeline = self.opened.pipeline(run)
+        return self.opened.cached(("reader", id(pipeline)), lambda: open_reader(pipeline))
+
+    def reader(self, run: str) -> Reader:
+        reader = self.find_reader(run)
+        if reader is None:
+            raise UserError(f"{run} reads no texts token by token")
+        return reader
+
+    def records(self, run: str) -> HeldOut:
+        """Return the held-out records of a run."""
+        pipeline = self.opened.pipeline(run)
+        return self.opened.cached(("records", id(pipeline)), lambda: HeldOut(pipeline))
+
+
+@register_screen("read", title="Read")
+class Read(ReadingScreen):
+    """One text, or one held-out record, as a model reads it."""
+
+    @action
+    def open(self, run: str) -> dict[str, Any]:
+        """Return what can be read with a run, and a first text."""
+        reader, records = self.find_reader(run), self.records(run)
+        entry = {"run": run, "records": records.count, "split": records.split, "reads": None}
+        if reader is None:
+            return entry
+        text, second = self.example(reader, records)
+        return entry | {
+            "reads": [reader.first, *([reader.second] if reader.second else [])],
+            "text": text,
+            "second": second,
+            "window": reader.window,
+            "layers": [layer.to_json() for layer in reader.layers],
+            "averages": reader.averages,
+            "expects": reader.expects,
+            "size": int(reader.model.vocab_size),
+        }
+
+    def example(self, reader: Reader, records: HeldOut) -> tuple[str, str]:
+        try:
+            return reader.example(EXAMPLE) or records.text(0)
+        except (UserError, IndexError):
+            return "", ""  # an imported model has no data
+
+    @action
+    def record(self, run: str, number: int) -> dict[str, Any]:
+        """Return a held-out record as text, numbered from 0."""
+        records = self.records(run)
+        text, second = records.text(number)
+        return {"number": number, "text": text, "second": second}
+
+    @action
+    def read(
+        self,
+        run: str,
+        text: str,
+        second: str = "",
+        start: int = 0,
+        stop: int = -1,
+        off: list[str] | None = None,
+    ) -> dict[str, Any]:
+        """Return the tokens of a part of a text, characters `start` to `stop` in 16-bit units (-1:
+        its end), with their surprise; where it is long, of as many as one answer holds.
+        """
+        reader, what = self.reader(run), given(text, second, off)
+        tokens = reader.tokens(what)
+        end = int(tokens.spans[-1, 1]) if len(tokens.ids) else 0
+        first, last = tokens.within(start, end if stop < 0 else stop)
+        last = min(last, first + reader.at_once)
+        answer = tokens_json(tokens, first, last) | {"count": len(tokens.ids)}
+        scores = reader.scores(what, first, last)
+        if scores is not None:
+            answer |= {"bits": scores.bits, "ranks": scores.ranks.astype(np.int32)}
+        return answer
+
+    @action
+    def summary(
+        self, run: str, text: str, second: str = "", off: list[str] | None = None
+    ) -> dict[str, Any]:
+        """Return what a model says of a text as a whole: its answer, the classes of positions, what
+        each token adds, the source of a pair, and notes.
+        """
+        reader, what = self.reader(run), given(text, second, off)
+        answer: dict[str, Any] = {"notes": reader.notes(what)}
+        answer["figures"] = [figure(component) for component in reader.answer(what)]
+        source = reader.source_tokens(what)
+        if source is not None:
+            answer["source"] = tokens_json(source, 0, len(source.ids))
+        added = reader.added(what) if text else None
+        if added is not None:
+            answer["added"] = {"name": added[0], "values": added[1]}
+        classes = reader.classes(what) if text else None
+        if classes is not None:
+            answer["classes"] = {"names": classes[0], "probabilities": classes[1]}
+        return answer
+
+    @action
+    def expect(
+        self,
+        run: str,
+        text: str,
+        at: int,
+        second: str = "",
+        off: list[str] | None = None,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+    ) -> dict[str, Any]:
+        """Return the most probable tokens at a position, and what sampling leaves of them."""
+        reader, what = self.reader(run), given(text, second, off)
+        try:
+            cut = Cut(temperature, top_k, top_p)
+            expected = reader.expected(what, at, cut)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        if expected is None:
+            return {"tokens": None}
+        raw = [reader.tokenizer.raw[i] for i in expected.ids]
+        return {
+            "tokens": expected.names,
+            "ids": expected.ids,
+            "inserts": [token.decode("utf-8", "replace") for token in raw],
+            "logits": expected.logits,
+            "probabilities": expected.probabilities,
+            "after": expected.after,
+            "remaining": expected.remaining,
+            "size": expected.size,
+        }
+
+    @action
+    def attend(
+        self,
+        run: str,
+        text: str,
+        at: int,
+        second: str = "",
+        off: list[str] | None = None,
+        layer: str = ALL_LAYERS,
+        head: int = -1,
+    ) -> dict[str, Any]:
+        """Return where a head, or all heads on average (-1), look from a position."""
+        reader, what = self.reader(run), given(text, second, off)
+        attention = reader.attention(what, at, layer)
+        if attention is None:
+            return {"weights": None}
+        pyramid = reader.pyramid(what, at, layer, head)
+        assert pyramid is not None
+        rows, columns = pyramid.shape
+        weights = attention.weights
+        row = weights.mean(0) if head < 0 else weights[head]
+        names = reader.columns(what, attention)
+        shown = reader.tokens(what)
+        at = max(0, min(at, len(shown.ids) - 1))
+        return {
+            "names": names,
+            "predicts": reader.causal,
+            "names_row": (shown.names(at, at + 1) or [""])[0],
+            "weights": row[attention.frame.row],
+            "heads": weights[:, attention.frame.row],
+            "row": attention.frame.row,
+            "first": attention.first,
+            "first_row": attention.frame.first,
+            "source": attention.source,
+            "shape": [rows, columns],
+            "levels": pyramid.levels,
+        }
+
+    @action
+    def effects(
+        self, run: str, text: str, at: int, second: str = "", off: list[str] | None = None
+    ) -> dict[str, Any]:
+        """Return what each head is worth for the token at a position."""
+        effects = self.reader(run).effects(given(text, second, off), at)
+        return {"at": at, "effects": effects}
+
+    @action
+    def tile(
+        self,
+        run: str,
+        text: str,
+        at: int,
+        level: int,
+        row: int,
+        column: int,
+        second: str = "",
+        off: list[str] | None = None,
+        layer: str = ALL_LAYERS,
+        head: int = -1,
+    ) -> dict[str, Any]:
+        """Return a tile of the map of a head: the greatest and the mean weights of its cells."""
+        pyramid = self.reader(run).pyramid(given(text, second, off), at, layer, head)
+        if pyramid is None:
+            return {"greatest": None}
+        try:
+            greatest, mean = pyramid.tile(level, row, column)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return {"greatest": np.ascontiguousarray(greatest), "mean": np.ascontiguousarray(mean)}
+
+    @action
+    def page(self, run: str, number: int = 0) -> dict[str, Any]:
+        """Return the sections of the look page of a record that is no text."""
+        page: Page = self.opened.cached(
+            ("page", run, id(self.opened.pipeline(run)), number),
+            lambda: self.records(run).page(number),
+        )
+        return {
+            "title": page.title,
+            "warnings": page.warnings,
+            "sections": [
+                {
+                    "title": section.title,
+                    "note": section.note,
+                    "rows": [[figure(component) for component in row] for row in section.rows],
+                }
+                for section in page.sections
+            ],
+        }
+
+
+def given(text: str, second: str, off: list[str] | None) -> Given:
+    return Given(text, second, tuple(sorted(off or ())))
+
+
+def tokens_json(tokens: Tokens, first: int, last: int) -> dict[str, Any]:
+    """Return tokens with their places in the text."""
+    spans = tokens.spans[first:last].astype(np.int32)
+    return {
+        "first": first,
+        "names": tokens.names(first, last),
+        "starts": np.ascontiguousarray(spans[:, 0]),
+        "ends": np.ascontiguousarray(spans[:, 1]),
+    }

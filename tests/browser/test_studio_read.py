@@ -1,0 +1,256 @@
+"""The screens Read and Compare in a browser: what they show is what Python computes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.layers.tap import Edit, Tap
+from regard.pipelines import load
+
+pytestmark = pytest.mark.browser
+AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
+NAMES = ["ada", "bea", "cleo", "dora", "emma", "fay", "gina", "hope", "ida", "june"]
+HEADS = {"n_heads": 2, "n_kv_heads": 2, "d_head": 16}
+SMALL = {"n_layers": 2, "d_model": 32, "max_len": 64, "dropout": 0.0, **HEADS}
+LONG = "adabeacleodoraemmafayginahopeidajune" + "juneidahopeginafayem"  # fits in the context
+FRAMES = """() => new Promise(done => {
+    const [box, times] = [document.querySelector('.editor'), []];
+    const step = (now) => {
+        times.push(now);
+        box.scrollTop += 40;
+        times.length < 61 ? requestAnimationFrame(step) : done(60000 / (times[60] - times[0]));
+    };
+    requestAnimationFrame(step);
+})"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A language model of names, and one of running text with a long held-out document."""
+    folder = tmp_path_factory.mktemp("reading")
+    names, book, held_out = (folder / name for name in ("names.txt", "book.txt", "held_out.txt"))
+    names.write_text("\n".join(a + b for a in NAMES for b in NAMES) + "\n")
+    line = " ".join(NAMES) + ".\n"
+    book.write_text(line * 200)
+    held_out.write_text(line * 1200)  # 55,200 characters
+    model = {"name": "transformer", **SMALL}
+    steps = {"steps": 10, "batch_tokens": 512}
+    regard.train(names, folder / "runs" / "names", model=model, train=steps, seed=1, progress=False)
+    options = {"tokenizer": "characters", "data": {"format": "text"}, "progress": False}
+    regard.train(
+        book, folder / "runs" / "book", model="bigram", valid=book, test=held_out, **options
+    )
+    return folder / "runs"
+
+
+@pytest.fixture(scope="module")
+def address(runs):
+    """A studio over these runs: a function that returns a link, and its address."""
+    uvicorn = pytest.importorskip("uvicorn")
+    from regard.studio.gate import Sessions
+    from regard.studio.opened import Opened
+    from regard.studio.server import Studio, bind
+
+    listener = bind(0)
+    sessions = Sessions(listener.getsockname()[1])
+    app = Studio(Opened(runs), sessions).app()
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    yield sessions.link
+    server.should_exit = True
+    thread.join(10)
+    with contextlib.suppress(OSError):
+        listener.close()
+
+
+@pytest.fixture(scope="module")
+def context(chromium, address):
+    """A browser that is signed in."""
+    context = chromium.new_context(viewport={"width": 1300, "height": 900})
+    page = context.new_page()
+    page.goto(address())
+    page.wait_for_selector("nav")
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def tab(context, address):
+    """A tab of it; nothing may go wrong in it."""
+    page, errors = context.new_page(), []
+    page.on("console", lambda m: m.type == "error" and errors.append(m.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.root = address().partition("#")[0]
+    yield page
+    page.close()
+    assert errors == []
+
+
+def visit(tab, screen, ready="[data-bits]:not([data-bits=''])", **state):
+    query = "&".join(f"{key}={value}" for key, value in state.items())
+    tab.goto(f"{tab.root}#/{screen}?{query}")
+    tab.wait_for_selector(ready)
+    return tab
+
+
+STATE = """() => {
+    const [all, one] = [s => [...document.querySelectorAll(s)], s => document.querySelector(s)];
+    const numbers = (e, names) => names.map(name => Number(e.dataset[name]));
+    return {
+        at: Number(one('[data-at]').dataset.at),
+        bits: Number(one('[data-bits]').dataset.bits),
+        p: Object.fromEntries(all('[data-p]').map(e => [e.dataset.token, Number(e.dataset.p)])),
+        weights: all('[data-column]').map(e => numbers(e, ['column', 'weight'])),
+    };
+}"""
+PAGE_IN_VIEW = """() => {
+    const top = document.querySelector('.editor').getBoundingClientRect().top;
+    const boxes = [...document.querySelectorAll('.editor .box')];
+    boxes.find(box => box.getBoundingClientRect().top > top).id = 'seen';
+}"""
+COLOURED = """() => [...CSS.highlights].filter(([name]) => name.startsWith('bits'))
+    .reduce((count, [, highlight]) => count + highlight.size, 0)"""
+SERIOUS = """() => axe.run().then(found => found.violations
+    .filter(one => ['serious', 'critical'].includes(one.impact))
+    .map(one => `${one.id}: ${one.nodes[0].html}`))"""
+
+
+def shown(tab):
+    """Return what the page says of the position: bits, probabilities and weights."""
+    tab.wait_for_function("() => !document.querySelector('.reads, .busy')")
+    return tab.evaluate(STATE)
+
+
+def test_numbers_at_fifty_places_are_those_of_python(tab, runs):
+    pipeline, layer = load(runs / "names"), "block.1.attention"
+    visit(tab, "read", run="names", text=LONG, at=0, layer=layer, head=1)
+    tab.wait_for_selector("[data-p]")
+    tap = Tap([f"{layer}.weights"])
+    with torch.inference_mode():
+        row = torch.tensor([pipeline.prompt_ids(LONG)])
+        probabilities = pipeline.model.logits(row, tap=tap)[0].softmax(-1)
+    weights = tap.activations[f"{layer}.weights"][0, 1]
+    bits = np.array(pipeline.score(LONG)[1]) / -math.log(2)
+    names = [pipeline.tokenizer.text(i) for i in range(pipeline.model.vocab_size)]
+    tab.click(".editor .box")
+    tab.keyboard.press("Control+Home")
+    for at in range(50):
+        tab.wait_for_selector(f"[data-at='{at}']")
+        heading = f".reading-panels h2:has-text('{LONG[max(0, at - 5) : at]}')"
+        tab.wait_for_selector(heading)
+        tab.wait_for_timeout(30)
+        page = shown(tab)
+        assert page["bits"] == pytest.approx(bits[at], abs=1e-4)
+        assert len(page["p"]) == min(20, len(names))
+        for name, p in page["p"].items():
+            assert p == pytest.approx(float(probabilities[at, names.index(name)]), abs=1e-4)
+        for column, weight in page["weights"]:
+            assert weight == pytest.approx(float(weights[at, column]), abs=1e-4)
+        tab.keyboard.press("ArrowRight")
+
+
+def test_typing_redraws_and_a_click_inserts(tab, runs):
+    pipeline = load(runs / "names")
+    visit(tab, "read", run="names", text="ad")
+    tab.click(".editor .box")
+    tab.keyboard.press("Control+End")
+    tab.keyboard.type("abea")
+    tab.wait_for_selector("[data-at='6']")
+    expected = -pipeline.score("adabea")[1][-1] / math.log(2)
+    assert shown(tab)["bits"] == pytest.approx(expected, abs=1e-4)
+    assert "text=adabea" in tab.url
+    assert tab.evaluate(COLOURED) == 6
+    tab.click("button[title='insert it here']:not([disabled])")
+    tab.wait_for_selector("[data-at='7']")
+    assert len(tab.text_content(".editor .box")) == 7
+
+
+def test_a_line_break_is_one_symbol(tab):
+    visit(tab, "read", run="book", text="ada.")
+    tab.click(".editor .box")
+    tab.keyboard.press("Control+End")
+    tab.keyboard.press("Enter")
+    tab.wait_for_function("() => location.hash.includes('text=ada.%0A&')")
+    tab.keyboard.type("b")
+    tab.wait_for_function("() => location.hash.includes('text=ada.%0Ab&')")
+    assert shown(tab)["at"] == 6
+
+
+def test_a_head_that_is_off_changes_what_is_read(tab, runs):
+    pipeline = load(runs / "names")
+    visit(tab, "read", run="names", text="adabea", at=3)
+    before = tab.get_attribute("[data-bits]", "data-bits")
+    tab.get_by_label("layer 1, head 1", exact=True).uncheck()
+    tab.wait_for_selector(f"[data-at]:not([data-bits='{before}'])")
+    edit = Edit.zero("block.0.attention.heads", (slice(None), 0))
+    with torch.inference_mode():
+        row = torch.tensor([pipeline.prompt_ids("adabea")])
+        logits = pipeline.model.logits(row, tap=Tap(edits=[edit]))[0, 3]
+    token = int(pipeline.tokenizer.encode("b")[0])
+    expected = -float(logits.log_softmax(-1)[token]) / math.log(2)
+    assert shown(tab)["bits"] == pytest.approx(expected, abs=1e-4)
+    tab.get_by_text("What is each head worth?").click()
+    tab.wait_for_selector("[data-effect]")
+
+
+def test_a_long_record_scrolls(tab):
+    visit(tab, "read", run="book", record=0)
+    assert tab.evaluate("document.querySelectorAll('.editor .page').length") > 20
+    tab.wait_for_selector("text=50,000 tokens")
+    assert tab.evaluate(FRAMES) >= 20  # on a busy machine; 60 on an idle one
+    tab.evaluate("document.querySelector('.editor').scrollTop = 5000")
+    tab.wait_for_timeout(300)
+    tab.evaluate(PAGE_IN_VIEW)
+    tab.click("#seen")
+    tab.wait_for_function("() => Number(document.querySelector('[data-at]').dataset.at) > 1000")
+    assert shown(tab)["bits"] >= 0  # read, too
+
+
+def test_the_map_is_read_by_keyboard(tab, runs):
+    pipeline, layer = load(runs / "names"), "block.0.attention"
+    visit(
+        tab,
+        "read",
+        ready=".tile-map",
+        run="names",
+        text="adabea",
+        at=4,
+        view="map",
+        layer=layer,
+        head=0,
+    )
+    tab.wait_for_selector("[data-cell='4,0']")
+    tab.focus(".tile-map")
+    tab.keyboard.press("ArrowRight")
+    tab.wait_for_selector("[data-cell='4,1']")
+    tap = Tap([f"{layer}.weights"])
+    with torch.inference_mode():
+        pipeline.model.logits(torch.tensor([pipeline.prompt_ids("adabea")]), tap=tap)
+    weight = float(tab.get_attribute("[data-cell]", "data-weight"))
+    assert weight == pytest.approx(float(tap.activations[f"{layer}.weights"][0, 0, 4, 1]), abs=1e-4)
+
+
+def test_two_models_side_by_side(tab):
+    visit(tab, "compare", ready=".sides .surprise", run="names", other="book", text="ada")
+    tab.wait_for_selector("text=bits in all")
+    assert tab.locator(".sides > section").count() == 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_screens_fit_a_phone_and_can_be_heard(context, tab, scheme):
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    for screen, ready in (("read", "[data-p]"), ("compare", ".sides .surprise")):
+        visit(tab, screen, ready=ready, run="names", text="adabea")
+        assert tab.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        tab.evaluate(AXE.read_text())
+        assert tab.evaluate(SERIOUS) == []
