@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import UsageError, UserError, did_you_mean
-from regard.studio.screens import Screen, action, register_screen
-from regard.studio.screens.play import check_range
+from regard.studio.screens import Screen, action, check_range, register_screen
 
 if TYPE_CHECKING:
     from regard.pipelines.vector_sets import VectorSet

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.studio.screens import Screen, action, figure, register_screen
-from regard.studio.screens.play import check_range
+from regard.studio.screens import Screen, action, check_range, figure, register_screen
 
 if TYPE_CHECKING:
     from regard.evaluation.record_errors import RecordErrors

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import UsageError, UserError
-from regard.studio.screens import Screen, action, figure, register_screen
+from regard.studio.screens import Screen, action, check_range, figure, register_screen
 
 if TYPE_CHECKING:
     from regard.evaluation.translation import HeadAlignment
@@ -21,12 +21,6 @@ MOST_SAMPLES, MOST_BEAMS = 16, 12
 DEEPEST = 60  # steps of a tree
 MOST_CANDIDATES = 50  # for a mask
 EXAMPLE = 60  # tokens of an example
-
-
-def check_range(name: str, value: float, least: float, most: float) -> None:
-    """Raise a UsageError for a value out of range."""
-    if not least <= value <= most:
-        raise UsageError(f"{name} must be from {least:g} to {most:g}, got {value}")
 
 
 @register_screen("play", title="Play")
