@@ -287,9 +287,9 @@ class Translator(Pipeline):
         else:
             shard = self.held_out_record(record)
         assert shard.source is not None
-        whole = shard.source.record(0)
+        record_ids = shard.source.record(0)
         cuttable = self.source_tokenizer.cuttable  # an image has no end
-        read = self.readable(self.source_tokenizer.content(whole) if cuttable else whole)
+        read = self.readable(self.source_tokenizer.content(record_ids) if cuttable else record_ids)
         row = torch.from_numpy(np.array(read, np.int64))[None]  # (1, S) or (1, N, V)
         source = Inputs(row, torch.ones(row.shape[:2], dtype=torch.int64))
         most = int(self.model.config.max_len)
