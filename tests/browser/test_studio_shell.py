@@ -87,6 +87,7 @@ def test_a_used_link_says_what_to_do(chromium, studio):
         page = context.new_page()
         page.goto(link)
         page.wait_for_selector(f"h1:has-text('{expected}')")
+        assert (page.locator("nav a").count() > 0) == (expected == "Runs")
         context.close()
 
 

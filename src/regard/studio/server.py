@@ -203,10 +203,10 @@ class Studio:
 
     async def send_file(self, request: Request) -> Response:
         """Send a file of the page."""
-        found = page_file(request.path_params["path"] or "index.html")
-        if found is None:
+        file = page_file(request.path_params["path"] or "index.html")
+        if file is None:
             raise HTTPException(404, "no such page")
-        content, media_type = found
+        content, media_type = file
         return Response(content, headers={"content-type": media_type})
 
 
@@ -297,21 +297,22 @@ SHARED = (
 
 def look_script() -> tuple[bytes, str]:
     """Return the components of look pages as a module."""
-    from regard.look.page.document import SCRIPTS, asset
+    from regard.look.page.document import SCRIPTS, asset, rare_assets
 
-    code = "\n".join(map(asset, SCRIPTS))
-    drawn = (
+    code = "\n".join(map(asset, (*SCRIPTS, *rare_assets(".js"))))
+    exports = (
         "export const draw = (component, place) => mount(place, component.kind, component.data);\n"
         f"export {{ {', '.join(SHARED)} }};"
     )
-    return f"{code}\n{drawn}\n".encode(), TYPES["js"]
+    return f"{code}\n{exports}\n".encode(), TYPES["js"]
 
 
 def look_styles() -> tuple[bytes, str]:
     """Return the style sheet of look pages."""
-    from regard.look.page.document import asset
+    from regard.look.page.document import asset, rare_assets
 
-    return asset("page.css").encode(), TYPES["css"]
+    code = "\n".join(map(asset, ("page.css", *rare_assets(".css"))))
+    return code.encode(), TYPES["css"]
 
 
 BUILT: dict[str, Callable[[], tuple[bytes, str]]] = {

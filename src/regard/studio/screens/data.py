@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,22 +33,16 @@ class Record:
     source: str
     labels: tuple[str, ...]
     split: str
-    place: str
+    location: str
 
     def to_json(self) -> dict[str, Any]:
         """Return the record, cut where it is very long."""
-        return {
-            "text": self.text[:WIDTH],
-            "source": self.source[:WIDTH],
-            "cut": max(len(self.text), len(self.source)) > WIDTH,
-            "labels": list(self.labels),
-            "split": self.split,
-            "place": self.place,
-        }
+        short = replace(self, text=self.text[:WIDTH], source=self.source[:WIDTH])
+        return asdict(short) | {"cut": max(len(self.text), len(self.source)) > WIDTH}
 
 
 @register_screen("data", title="Data")
-class Data(Screen):
+class DataScreen(Screen):
     """What is in data files."""
 
     def __init__(self, opened: Opened) -> None:
@@ -123,9 +117,9 @@ class Data(Screen):
         recipe = self.recipe(files, run, input, target)
         key = ("records", run, recipe, task, stamps([Path(path) for path in recipe.train]))
         records = self.browsed.get(key, lambda: self.read(recipe, run, task))
-        found = text.casefold()
+        part = text.casefold()
         matching = [
-            one for one in records if found in one.text.casefold() or found in one.source.casefold()
+            one for one in records if part in one.text.casefold() or part in one.source.casefold()
         ]
         labelled = [one for one in matching if not label or label in one.labels]
         chosen = [one for one in labelled if not split or split == one.split]
@@ -165,14 +159,14 @@ def records_of(recipe: Recipe) -> Iterator[Record]:
     for chunk in source.chunks():
         split = (*SPLITS, "unused")[chunk.split]
         for i, item in enumerate(chunk.texts):
-            place = chunk.place(i) if chunk.place else ""
+            location = chunk.place(i) if chunk.place else ""
             other = chunk.sources[i] if chunk.sources else ""
             yield Record(
                 shown(item),
                 shown(other),
                 tuple(chunk.targets[i]) if chunk.targets else (),
                 split,
-                place.rpartition("/")[2],
+                location.rpartition("/")[2],
             )
 
 

@@ -12,7 +12,6 @@ from regard.run_folders import (
     COMPARISON,
     CONFIG,
     CURVES,
-    IMPORTED,
     METRICS,
     NOT_FINISHED,
     Measurement,
@@ -24,6 +23,7 @@ from regard.run_folders import (
     facts_of,
     is_comparison,
     metadata_of,
+    next_verbs,
     remove,
 )
 from regard.storage import StoredComparison, read_json
@@ -111,8 +111,8 @@ def draw_curves(series: list[tuple[str, list[Measurement]]], curve: str) -> list
         for label, points in series:
             if points[0].metric == metric:
                 step = -(-len(points) // MOST_POINTS)
-                kept = points[::step] + points[-1:] * (len(points) % step != 1 and step > 1)
-                lines.append((label, [p.step for p in kept], [p.value for p in kept]))
+                thinned = points[::step] + points[-1:] * (len(points) % step != 1 and step > 1)
+                lines.append((label, [p.step for p in thinned], [p.value for p in thinned]))
         words = metric.replace("_", " ")
         title = curve if words == curve else f"{curve}: {words}"
         figures.append(Lines(lines, "step", unit or words, title))
@@ -122,14 +122,13 @@ def draw_curves(series: list[tuple[str, list[Measurement]]], curve: str) -> list
 def run_card(folder: Path) -> dict[str, Any]:
     """Return the card of a run."""
     from regard.evaluation import from_document, metric_rows
-    from regard.registry import TASKS
 
     entry, metadata = describe(folder), metadata_of(folder)
     splits = {key: from_document(one) for key, one in metadata.get("metrics", {}).items() if one}
-    done = entry.state in ("", IMPORTED)
     run = shlex.quote(str(folder))
-    verbs = TASKS[entry.task].card.verbs if entry.task in TASKS and done else ()
-    exports, reasons = exports_of(folder) if done and "export" not in " ".join(verbs) else ([], [])
+    verbs = next_verbs(entry)
+    lacks_export = verbs and "export" not in " ".join(verbs)
+    exports, reasons = exports_of(folder) if lacks_export else ([], [])
     return {
         "document": {key: value for key, value in card(folder).items() if key != "curves"},
         "facts": [*facts_of(metadata), human_size(entry.bytes)],

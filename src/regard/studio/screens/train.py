@@ -25,7 +25,7 @@ NAME = re.compile(r"\w[\w.+-]*", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class TrainingRequest:
     """What to train: the arguments and options of `regard train`."""
 
     files: list[str]
@@ -68,9 +68,9 @@ class Train(Screen):
     def files(self) -> list[str]:
         """Return the files of the folder of data, and those that were uploaded."""
         folder, uploads = self.opened.data_folder, self.opened.root / UPLOADS
-        found = [path for path in folder.iterdir() if path.resolve() != self.opened.root.resolve()]
-        found += uploads.iterdir() if uploads.is_dir() else ()
-        shown = (path for path in found if not path.name.startswith("."))
+        paths = [path for path in folder.iterdir() if path.resolve() != self.opened.root.resolve()]
+        paths += uploads.iterdir() if uploads.is_dir() else ()
+        shown = (path for path in paths if not path.name.startswith("."))
         names = sorted(str(self.opened.from_data(path)) for path in shown)
         return [name for name in names if self.opened.is_inside(self.opened.data_folder / name)][
             :MOST_FILES
@@ -109,7 +109,7 @@ class Train(Screen):
         words, run = self.words(read_order(order))
         return {"command": command_line(words), "run": run}
 
-    def words(self, order: Order) -> tuple[list[str], str]:
+    def words(self, order: TrainingRequest) -> tuple[list[str], str]:
         """Return the words of a command and the name of the run that it makes."""
         from regard.planning import default_folder
 
@@ -170,11 +170,11 @@ class Train(Screen):
         return self.opened.jobs.stop(number).to_json()
 
 
-def read_order(values: Mapping[str, Any]) -> Order:
+def read_order(values: Mapping[str, Any]) -> TrainingRequest:
     """Return an order; raise a UsageError that names an entry which is unknown or of another
     type.
     """
-    return Order(**check_arguments(Order, values))
+    return TrainingRequest(**check_arguments(TrainingRequest, values))
 
 
 def check_setting(setting: str) -> None:

@@ -48,7 +48,7 @@ function Records({ source, label, split, text, first, setState }) {
         <${Field} label="contains"><input type="search" value=${text} onInput=${(/** @type {any} */ event) => filter({ text: event.target.value })} /></${Field}>
         <span role="status">${value.found.toLocaleString("en")} of ${value.all.toLocaleString("en")}${value.cut ? ", the first that were read" : ""}</span></div>
       <div class="scroll" tabindex="0" role="region" aria-label="records"><table><thead><tr><th scope="col">place</th><th scope="col">split</th><th scope="col">label</th><th scope="col">record</th></tr></thead>
-        <tbody>${value.records.map((/** @type {any} */ one) => html`<tr><td class="short">${one.place}</td><td>${one.split}</td>
+        <tbody>${value.records.map((/** @type {any} */ one) => html`<tr><td class="short">${one.location}</td><td>${one.split}</td>
           <td>${one.labels.map((/** @type {string} */ name) => html`<button type="button" class="link" onClick=${() => filter({ label: name })}>${name}</button> `)}</td>
           <td class="record">${one.source && html`<div>${one.source}</div>`}${one.text}${one.cut && " …"}</td></tr>`)}</tbody></table></div>
       <div class="tools after"><button type="button" disabled=${first <= 0} onClick=${() => setState({ first: Math.max(0, first - value.per_page) })}>Before</button>
