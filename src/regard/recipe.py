@@ -135,6 +135,7 @@ class TrainRecipe:
     compile: Literal["auto", "on", "off"] = "auto"  # auto: on a GPU, if it saves time
     deterministic: bool = False  # bit-equal resumes on a GPU too; a CPU always is
     log: tuple[str, ...] = ()  # loggers besides metrics.jsonl: csv, tensorboard, wandb, mlflow
+    film: bool = False  # record in film.safetensors what the model makes of 64 records
 
     def __post_init__(self) -> None:
         minima = dict.fromkeys(NOT_NEGATIVE, 0) | {"batch_tokens": 1, "micro_tokens": 1}

@@ -200,6 +200,11 @@ def test_a_head_that_is_off_changes_what_is_read(tab, runs):
     assert shown(tab)["bits"] == pytest.approx(expected, abs=1e-4)
     tab.get_by_text("What is each head worth?").click()
     tab.wait_for_selector("[data-effect]")
+    tab.get_by_text("After each block").click()
+    tab.wait_for_selector("[data-lens]")
+    last = float(tab.locator("[data-lens]").last.get_attribute("data-lens"))
+    whole = -pipeline.score("adabea")[1][3] / math.log(2)  # of the model with all its heads
+    assert last == pytest.approx(whole, abs=1e-4)
 
 
 def test_a_long_record_scrolls(tab):

@@ -26,7 +26,6 @@ from regard.lab.experiment import (
     SizedModel,
     curves,
     difference_interval,
-    entropy_bits,
     fit_hmm,
     last_symbol_accuracy,
     last_symbol_batch,
@@ -377,11 +376,6 @@ def test_losses_and_accuracies_are_those_of_the_logits():
     last = last_symbol_batch(batch.ids, logs[:, -1].argmax(-1))
     last.targets[0, -1] = (last.targets[0, -1] + 1) % 8
     assert last_symbol_accuracy(model, last, chunk=2).count == 4
-
-
-def test_entropy_in_bits():
-    weights = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]])
-    assert entropy_bits(weights).tolist() == [2.0, 0.0]
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,7 @@ from regard.lab import heads
 from regard.lab.experiment import Options
 from regard.lab.head_models import (
     HeadsOfRun,
-    Profile,
-    profile_of_places,
-    profile_of_tokens,
-    without_heads,
+    score_among_places,
 )
 from regard.layers.embeddings import Inputs
 from regard.layers.tap import Tap
@@ -93,9 +90,9 @@ def test_heads_of_a_translator_are_those_of_both_stacks_and_between_them(transla
     assert sorted(run.layers) == ["cross layer 1", "decoder layer 1", "encoder layer 1"]
     described = {head.name: head for head in run.describe_heads()}
     assert len(described) == 6
-    cross = described["cross layer 1, head 2"].profile
-    assert cross.bits > 0 and np.isnan(cross.offset) and cross.kind == "mixed"
-    assert described["decoder layer 1, head 1"].profile.offset > 0
+    cross = described["cross layer 1, head 2"].scores
+    assert cross.bits > 0 and np.isnan(cross.offset) and cross.role == "mixed"
+    assert described["decoder layer 1, head 1"].scores.offset > 0
     losses = run.losses()
     assert losses.mean == pytest.approx(run.pipeline.losses(run.shard).per_token.value)
     result = heads.heads(Options(file=translator))
@@ -103,27 +100,11 @@ def test_heads_of_a_translator_are_those_of_both_stacks_and_between_them(transla
     assert "without it" in result.answer
 
 
-def test_where_a_head_attends_among_tokens_and_among_places():
+def test_where_a_head_attends_among_places():
     weights = torch.zeros(3, 3)
     weights[0, 2] = weights[1, 0] = weights[2, 1] = 1.0
-    profile = profile_of_tokens(weights, torch.tensor([5, 6, 5]))
-    assert profile.offset == pytest.approx((2 + 1 + 1) / 3) and profile.bits == 0
-    assert profile.previous == 1.0  # of the two tokens that have one before
-    assert profile.same == pytest.approx(1 / 2)  # the first 5 attends to the second
-    assert profile_of_tokens(weights, None).kind == "previous token"
     places = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 3.0]])
     known = torch.tensor([False, True, True])
-    among = profile_of_places(weights, torch.cdist(places, places), known)
+    among = score_among_places(weights, torch.cdist(places, places), known)
     assert among.offset == pytest.approx(3.0)  # the last patch attends three columns away
-    mean = Profile.mean([Profile(1.0, 2.0), Profile(3.0, float("nan"), 0.5)])
-    assert (mean.bits, mean.offset, mean.previous) == (2.0, 2.0, 0.5) and np.isnan(mean.same)
-
-
-def test_heads_are_restored_after_an_error(classifier):
-    run = HeadsOfRun(classifier)
-    (layer,) = run.layers.values()
-    kept = layer.out.weight.detach().clone()
-    with pytest.raises(RuntimeError), without_heads([layer], [(0, 1)]):
-        assert not layer.out.weight[:, 8:].any() and layer.out.weight[:, :8].any()
-        raise RuntimeError
-    assert torch.equal(layer.out.weight, kept)
+    assert among.bits == 0 and np.isnan(among.previous)

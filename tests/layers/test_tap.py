@@ -1,72 +1,21 @@
 """Edits of activations: a plain-PyTorch oracle, laws, and errors."""
 
-import math
-
 import pytest
 import torch
-from torch.nn import functional as F
+from plain_gpt2 import GPT2, decoder, plain_gpt2
 
 from regard.errors import UsageError
 from regard.layers.tap import Edit, Tap
 from regard.models.convolution import CNN, CNNConfig
-from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.mlp import MLP, MLPConfig
 from regard.models.recurrent import LSTMModel, RecurrentConfig
 
-SHAPE = {"n_layers": 2, "d_model": 24, "n_heads": 3, "n_kv_heads": 3, "d_head": 8, "d_ff": 40}
 ALL = slice(None)
-
-
-def decoder(**settings):
-    torch.manual_seed(0)
-    return Decoder(17, DecoderConfig(**SHAPE, max_len=16, **settings)).eval()
 
 
 @pytest.fixture
 def ids():
     return torch.randint(0, 17, (2, 9), generator=torch.Generator().manual_seed(1))
-
-
-def plain_gpt2(model, ids, *, heads=(), swap=None):
-    """The gpt2 preset in plain PyTorch: zero some (block, head), or swap in a residual stream."""
-    t = ids.size(1)
-    x = F.embedding(ids, model.embedding.weight) + model.positions.embedding.weight[:t]
-    blocked = torch.full((t, t), -torch.inf).triu(1)
-    for i, block in enumerate(model.blocks):
-        a, f = block.mixer, block.feedforward
-        y = F.layer_norm(x, (24,), block.mixer_norm.weight, block.mixer_norm.bias, 1e-5)
-        q, k, v = F.linear(y, a.qkv.weight, a.qkv.bias).split(24, -1)
-        made = []
-        for h in range(3):
-            part = slice(8 * h, 8 * h + 8)
-            scores = q[..., part] @ k[..., part].mT / math.sqrt(8) + blocked
-            head = scores.softmax(-1) @ v[..., part]
-            made.append(torch.zeros_like(head) if (i, h) in heads else head)
-        x = x + F.linear(torch.cat(made, -1), a.out.weight, a.out.bias)
-        y = F.layer_norm(x, (24,), block.feedforward_norm.weight, block.feedforward_norm.bias, 1e-5)
-        hidden = F.gelu(F.linear(y, f.up.weight, f.up.bias), approximate="tanh")
-        x = x + F.linear(hidden, f.down.weight, f.down.bias)
-        if swap is not None and swap[0] == i:
-            x = swap[1].clone() if swap[2] is None else patched(x, swap[1], swap[2])
-    x = F.layer_norm(x, (24,), model.norm.weight, model.norm.bias, 1e-5)
-    return x @ model.embedding.weight.T
-
-
-def patched(x, source, position):
-    x = x.clone()
-    x[:, position] = source[:, position]
-    return x
-
-
-GPT2 = {
-    "norm": "layer",
-    "norm_eps": 1e-5,
-    "positions": "learned",
-    "feedforward": "gelu",
-    "bias": True,
-    "qk_norm": False,
-    "tied": True,
-}
 
 
 def test_ablated_heads_equal_plain_pytorch(ids):

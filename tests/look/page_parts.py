@@ -9,6 +9,7 @@ CLASSES = ("high", "low", "middle")
 
 
 TEXT_PARTS = ["Prediction", "What the prediction rests on", "Attention"]
+TEXT_PARTS += ["What each head does here", "Logit lens"]
 
 
 MANY_PARTS = ["Right and wrong", "Records in the plane", "What each head looks for"]

@@ -19,7 +19,7 @@ from regard.look.internals import (
     run_facts,
     truncate,
 )
-from regard.look.page import AttentionMaps, MaskMap, Page
+from regard.look.page import AttentionMaps, Heatmap, MaskMap, Page
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.run import Run, write_config
 from regard.run import weights as weights_of
@@ -141,10 +141,12 @@ def test_a_window_shows_in_the_mask_and_in_the_weights():
 
 
 def test_the_distance_looked_back_is_the_mean_over_queries():
-    weights = torch.zeros(1, 2, 4, 4)
-    weights[0, 0, range(4), range(4)] = 1  # the first head looks at itself,
-    weights[0, 1, :, 0] = 1  # the second at the beginning
-    assert internals.mean_distances(weights).tolist() == [[0.0, 1.5]]
+    page = inner(decoder(), record("abba"))
+    (attention,) = of(page, AttentionMaps)
+    gaps = np.tril(np.subtract.outer(range(5), range(5)))
+    expected = (attention.array() * gaps).sum(-1).mean(-1)  # (L, H)
+    (distances,) = (c for c in of(page, Heatmap) if c.title.startswith("Mean distance"))
+    np.testing.assert_allclose(distances.array(), expected, atol=1e-3)
 
 
 def test_a_long_text_keeps_the_first_positions_of_attention_unchanged(monkeypatch):

@@ -189,7 +189,7 @@ def test_letters_are_exchanged_and_words_left_out(make_predictor, held_out, view
     lost = of(page, Contributions)[0]
     assert [name for name, _ in lost.rows] == ["left out"]
     assert lost.rows[0][1][0] == 0 and len(lost.tokens) == 5
-    (table,) = [t for t in of(page, Table) if t.columns[0] == "head"]
+    (table,) = [t for t in of(page, Table) if t.columns[1] == "tokens it is strongest at"]
     assert len(table.rows) == 4 and "looks for" in sections(page)[-1]
 
 
@@ -238,7 +238,7 @@ def test_neighbours_are_the_nearest_records(make_predictor, view):
     linear, curved = of(page, Scatter)
     vectors = np.array(predictor.embed([*TEXTS, "cabba"]), np.float64)
     away = np.linalg.norm(vectors[:-1] - vectors[-1], axis=1)
-    (table,) = of(page, Table)
+    *_, table = of(page, Table)
     nearest = np.argsort(away)[: len(table.rows)]
     assert [row[1] for row in table.rows] == [TEXTS[i] for i in nearest]
     assert [row[3] for row in table.rows] == pytest.approx(away[nearest], abs=1e-4)

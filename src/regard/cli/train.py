@@ -59,6 +59,10 @@ Log = Annotated[
         autocompletion=complete_loggers,
     ),
 ]
+Film = Annotated[
+    bool,
+    typer.Option("--film", help="Record what the model makes of 64 records at each validation."),
+]
 Pretrain = Annotated[
     Path | None,
     typer.Option(help="Fill in masked tokens of this file first, or begin from this run."),
@@ -87,6 +91,7 @@ def command(
     resume: Resume = False,
     dry_run: DryRun = False,
     log: Log = "",
+    film: Film = False,
     device: Device = "",
     json: Json = False,
     quiet: Quiet = False,
@@ -119,7 +124,7 @@ def command(
     files_of = {"valid": absolute(valid), "test": absolute(test)}
     tables: dict[str, Any] = {"task": {"name": task or None}, "data": data | files_of}
     tables |= {"model": {"name": model or None}, "train": {"minutes": minutes}}
-    tables["train"] |= {"device": device or None, "log": names_of(log)}
+    tables["train"] |= {"device": device or None, "log": names_of(log), "film": film or None}
     given: Any = {"assignments": set_ or [], "options": extra_options(context.args)}
     planned = partial(plan_run, files, out, tables, pretrain=pretrain, resume=resume, **given)
     try:

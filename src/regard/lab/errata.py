@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.decoding.sampling import Sample
-from regard.lab.experiment import Claim, Options, Result, curves, entropy_bits
+from regard.evaluation.head_scores import entropy_bits
+from regard.lab.experiment import Claim, Options, Result, curves
 from regard.lab.invariants import distance_to_hull
 from regard.lab.slides import count_pairs, read_names
 from regard.layers.attention import AttentionContext, SelfAttention, attend, scaled_dot, softmax

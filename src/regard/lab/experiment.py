@@ -713,12 +713,6 @@ def fit_hmm(
 # Measurements
 
 
-def entropy_bits(weights: Tensor) -> Tensor:
-    """Return the entropy (...) in bits of attention weights (..., S)."""
-    logs = torch.where(weights > 0, weights, 1.0).log2()
-    return -(weights * logs).sum(-1)
-
-
 def mean_loss(model: NeuralLanguageModel, batch: Batch) -> float:
     with torch.no_grad():
         return -float(model.score(batch.ids, batch.targets).double().mean())

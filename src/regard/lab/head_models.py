@@ -22,9 +22,10 @@ from torch import Tensor, nn
 import regard
 from regard.data.shards import Shard
 from regard.errors import UserError
-from regard.lab.experiment import entropy_bits
-from regard.layers.attention import CrossAttention, SelfAttention
+from regard.evaluation.head_scores import NONE, HeadScores, entropy_bits, score_heads
+from regard.layers.attention import CrossAttention
 from regard.layers.tap import Tap
+from regard.look.interventions import HeadPosition, tap_layer, without_heads
 from regard.look.page import AttentionMaps
 from regard.models.encoder import Encoder
 from regard.models.transformer import TransformerStack
@@ -35,38 +36,6 @@ MAX_RECORDS = 300  # whose loss is measured for each head
 MAX_POSITIONS = 20_000  # of them
 N_ROWS = 8  # records on which heads are described
 N_TOKENS = 64  # of the record whose attention is drawn
-NONE = float("nan")  # of what a head of this kind does not have
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Where a head attends; NaN where the tokens or their places say nothing of it."""
-
-    bits: float  # entropy of its weights
-    offset: float  # distance to where it attends, on average: tokens, or patches of the grid
-    previous: float = NONE  # weight on the token before
-    same: float = NONE  # weight on another occurrence of the token
-    induction: float = NONE  # weight on what followed that occurrence, where there was one
-
-    @property
-    def kind(self) -> str:
-        weights = {"induction": self.induction, "previous token": self.previous}
-        weights["copying"] = self.same
-        known = {key: weight for key, weight in weights.items() if weight == weight}
-        name = max(known, key=lambda key: known[key], default="mixed")
-        return name if known.get(name, 0.0) >= 0.3 else "mixed"
-
-    @staticmethod
-    def mean(profiles: Sequence[Profile]) -> Profile:
-        """Return the mean of several, of those that have a number each."""
-        rows = np.array([list(vars(profile).values()) for profile in profiles])
-        known = ~np.isnan(rows)
-        sums = np.where(known, rows, 0.0).sum(0)
-        means = np.where(known.any(0), sums / np.maximum(1, known.sum(0)), NONE)
-        return Profile(*means.tolist())
-
-
-Position = tuple[int, int]  # of a head: its layer, and its number there
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +60,9 @@ class Head:
     it.
     """
 
-    position: Position
-    profile: Profile
-    rows: Sequence[Profile]
+    position: HeadPosition
+    scores: HeadScores
+    rows: Sequence[HeadScores]
     loss: float
     layer: str = ""  # its name; by default its number
 
@@ -101,23 +70,6 @@ class Head:
     def name(self) -> str:
         layer, head = self.position
         return f"{self.layer or f'layer {layer + 1}'}, head {head + 1}"
-
-
-@contextmanager
-def without_heads(layers: Sequence[Any], positions: Sequence[Position]) -> Iterator[None]:
-    """While open, these heads, by layer and number, write nothing to the residual stream."""
-    weights = {layer: layers[layer].out.weight for layer, _ in positions}
-    originals = {layer: weight.detach().clone() for layer, weight in weights.items()}
-    try:
-        with torch.no_grad():
-            for layer, head in positions:
-                width = weights[layer].size(1) // layers[layer].n_heads
-                weights[layer][:, head * width : (head + 1) * width] = 0
-        yield
-    finally:
-        with torch.no_grad():
-            for layer, weight in weights.items():
-                weight.copy_(originals[layer])
 
 
 def attention_layers(model: nn.Module) -> dict[str, Any]:
@@ -147,6 +99,8 @@ class Forward:
 
     layers: Mapping[str, Any]
     inputs: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # of each layer
+    taps: dict[str, Tap] = field(default_factory=dict)  # of each layer
+    causal: dict[str, bool] = field(default_factory=dict)  # of each stack
     ids: dict[str, Tensor] = field(default_factory=dict)  # (T,) of each stack of tokens
     places: dict[str, Tensor] = field(default_factory=dict)  # (N, 2 or 3) of patches or points
 
@@ -161,10 +115,13 @@ class Forward:
 
             for name, layer in self.layers.items():
                 attach(layer, partial(self._add, name))
+                self.taps[name] = Tap(["weights"])
+                hooks.callback(tap_layer(layer, self.taps[name]).remove)
             for path, module in model.named_modules():
                 if isinstance(module, Encoder):
                     attach(module, partial(self._read, path))
                 if isinstance(module, TransformerStack):
+                    self.causal[path] = module.causal
                     attach(module.embedding, partial(self._look_up, path))
             yield
 
@@ -182,21 +139,14 @@ class Forward:
 
     def weights(self, name: str) -> Tensor:
         """Return the weights (H, T, S) of a layer for the first row it read."""
-        tap, layer = Tap(["weights"]), self.layers[name]
-        args = self.inputs[name]
-        with torch.no_grad():
-            if isinstance(layer, SelfAttention):
-                layer(args[0], args[1], None, tap)
-            else:
-                layer(*args[:2], tap=tap)
-        return tap.activations["weights"][0].float()
+        return self.taps[name].activations["weights"][0].float()
 
-    def profiles(self, name: str) -> list[Profile]:
+    def scores(self, name: str) -> list[HeadScores]:
         """Return where each head of a layer attends."""
         weights = self.weights(name)
         _, t, s = weights.shape
         if name.startswith("cross"):
-            return [Profile(float(entropy_bits(head).mean()), NONE) for head in weights]
+            return [HeadScores(float(bits), NONE) for bits in entropy_bits(weights).mean(-1)]
         stack = self._stack_of(name)
         ids, places = self.ids.get(stack), self.places.get(stack)
         if places is not None and len(places) >= s:
@@ -204,8 +154,9 @@ class Forward:
             known[0] = False  # <S> has no place
             where = places[:s].nan_to_num()
             gaps = torch.cdist(where, where)[:t]
-            return [profile_of_places(head, gaps, known) for head in weights]
-        return [profile_of_tokens(head, None if ids is None else ids[:s]) for head in weights]
+            return [score_among_places(head, gaps, known) for head in weights]
+        tokens = None if ids is None or len(ids) < s else ids[None, :s]
+        return score_heads(weights[None], tokens, causal=self.causal.get(stack, False))
 
     def _stack_of(self, name: str) -> str:
         """Return the path of the stack whose layer this is: the only one, or the one named."""
@@ -213,39 +164,15 @@ class Forward:
         return next((path for path in paths if path == name.split()[0]), next(iter(paths), ""))
 
 
-def profile_of_places(weights: Tensor, gaps: Tensor, known: Tensor) -> Profile:
+def score_among_places(weights: Tensor, gaps: Tensor, known: Tensor) -> HeadScores:
     """Return where a head (T, S) attends among places with these distances (T, S)."""
     weights = weights.to(gaps.dtype)
     among = weights * known  # to places, not to <S>
     rows = known[: len(weights)] & (among.sum(-1) > 0)
     offset = (among * gaps).sum(-1)[rows] / among.sum(-1)[rows]
-    return Profile(
+    return HeadScores(
         float(entropy_bits(weights).mean()), float(offset.mean()) if len(offset) else NONE
     )
-
-
-def profile_of_tokens(weights: Tensor, ids: Tensor | None) -> Profile:
-    """Return where a head (T, S) attends among tokens (S,) in a row; any may be unknown."""
-    t, s = weights.shape
-    offset = torch.arange(t)[:, None] - torch.arange(s)  # (T, S)
-    before = offset == 1
-    profile = {
-        "bits": float(entropy_bits(weights).mean()),
-        "offset": float((weights * offset.abs()).sum(-1).mean()),
-        "previous": mean_weight(weights, before),
-    }
-    if ids is not None and len(ids) == s:
-        same = (ids[:t, None] == ids) & (offset != 0)
-        after = torch.zeros_like(same)
-        after[:, 1:] = same[:, :-1]  # what followed another occurrence
-        profile |= {"same": mean_weight(weights, same), "induction": mean_weight(weights, after)}
-    return Profile(**profile)
-
-
-def mean_weight(weights: Tensor, keys: Tensor) -> float:
-    """Return the mean weight on these keys, over the queries that have any."""
-    queries = keys.any(-1)
-    return float((weights * keys).sum(-1)[queries].mean()) if bool(queries.any()) else NONE
 
 
 class HeadsOfRun:
@@ -267,7 +194,7 @@ class HeadsOfRun:
         self.shard = first_records(shard)
         self.name = f"{run.name}, its {split} part"
 
-    def losses(self, removed: Sequence[Position] = ()) -> Losses:
+    def losses(self, removed: Sequence[HeadPosition] = ()) -> Losses:
         """Return the loss of every record without some heads."""
         with without_heads(list(self.layers.values()), removed), torch.no_grad():
             losses, targets = self.pipeline.record_losses(self.shard)
@@ -278,11 +205,11 @@ class HeadsOfRun:
         base, heads = self.losses().mean, []
         forwards = self.forwards(N_ROWS)
         for number, name in enumerate(self.layers):
-            rows = list(zip(*(forward.profiles(name) for forward in forwards), strict=True))
-            for head, profiles in enumerate(rows):
+            rows = list(zip(*(forward.scores(name) for forward in forwards), strict=True))
+            for head, one_by_one in enumerate(rows):
                 loss = self.losses([(number, head)]).mean - base
-                profile = Profile.mean(profiles)
-                heads.append(Head((number, head), profile, profiles, loss, name))
+                scores = HeadScores.mean(one_by_one)
+                heads.append(Head((number, head), scores, one_by_one, loss, name))
         return sorted(heads, key=lambda head: -head.loss)
 
     def maps(self) -> list[AttentionMaps]:

@@ -33,21 +33,22 @@ from torch import Tensor
 from regard.data.batching import IGNORE, Batch, windows
 from regard.errors import UserError
 from regard.evaluation.eval_data import held_out
+from regard.evaluation.head_scores import score_heads
 from regard.lab.experiment import (
     Claim,
     Mean,
     Options,
     Result,
     curves,
-    entropy_bits,
     generator,
     next_symbol_batch,
     quantile_interval,
     small_decoder,
     train_model,
 )
-from regard.lab.head_models import Head, HeadsOfRun, Losses, Position, Profile, without_heads
+from regard.lab.head_models import Head, HeadsOfRun, Losses
 from regard.layers.tap import Tap
+from regard.look.interventions import HeadPosition, repeated_sequences, without_heads
 from regard.look.page import AttentionMaps, Bars, Scatter, Table
 from regard.models.decoder import Decoder
 from regard.registry import MODELS
@@ -112,12 +113,12 @@ def pruning_claims(n_heads: int, pruned: PruningCurves, *, brief: bool = False) 
 
 def induction_claims(heads: Sequence[Head], *, quick: bool) -> list[Claim]:
     """The small decoder has learned induction, with a head before it that attends one back."""
-    best = max(heads, key=lambda head: head.profile.induction)
+    best = max(heads, key=lambda head: head.scores.induction)
     claim = Claim.within(
         "a head learns induction",
         f"at least {INDUCTION} of its weight on what followed the same token",
         Mean.of([row.induction for row in best.rows]),
-        f"{best.profile.induction:.3f} in {best.name}",
+        f"{best.scores.induction:.3f} in {best.name}",
         least=INDUCTION,
         may_rise=quick,
     )
@@ -127,8 +128,8 @@ def induction_claims(heads: Sequence[Head], *, quick: bool) -> list[Claim]:
     if not earlier:
         holds = None if quick else False
         return [claim, Claim(name, stated, f"{best.name} has no layer before it", holds)]
-    before = max(earlier, key=lambda head: head.profile.previous)
-    measured = f"{before.profile.previous:.3f} in {before.name}"
+    before = max(earlier, key=lambda head: head.scores.previous)
+    measured = f"{before.scores.previous:.3f} in {before.name}"
     mean = Mean.of([row.previous for row in before.rows])
     return [claim, Claim.within(name, stated, mean, measured, least=INDUCTION, may_rise=quick)]
 
@@ -143,7 +144,7 @@ class EvaluatedDecoder:
     spell: Callable[[int], str] = str  # a token as text
     unit: ClassVar[str] = "nats per token"
 
-    def losses(self, removed: Sequence[Position] = ()) -> Losses:
+    def losses(self, removed: Sequence[HeadPosition] = ()) -> Losses:
         """Return the loss of every row without some heads."""
         nats, tokens = [], []
         layers = [cast(Any, block).mixer for block in self.model.blocks]
@@ -180,56 +181,26 @@ class EvaluatedDecoder:
         ]
 
     def describe_heads(self) -> list[Head]:
-        ids, targets, segments = self.batches[0]
-        ids, valid = ids[:N_ROWS], targets[:N_ROWS] != IGNORE  # the rest is padding
-        segments = None if segments is None else segments[:N_ROWS]
+        ids, targets, segments = (None if x is None else x[:N_ROWS] for x in self.batches[0])
+        assert ids is not None and targets is not None
+        segments = torch.ones_like(ids) if segments is None else segments
+        segments = segments * (targets != IGNORE)  # the rest is padding
         base, heads = self.losses().mean, []
         for layer, weights in self.attention(N_ROWS).items():
-            for head in range(weights.size(1)):
-                inputs = weights[:, head], ids, valid, segments
-                rows = [
-                    describe(*(None if x is None else x[i : i + 1] for x in inputs))  # type: ignore[arg-type]
-                    for i in range(len(ids))
-                ]
+            scored = score_heads(weights, ids, segments, causal=True)
+            rows = [
+                score_heads(weights[i : i + 1], ids[i : i + 1], segments[i : i + 1], causal=True)
+                for i in range(len(ids))
+            ]
+            for head, scores in enumerate(scored):
                 loss = self.losses([(layer, head)]).mean - base
-                heads.append(Head((layer, head), describe(*inputs), rows, loss))
+                heads.append(Head((layer, head), scores, [row[head] for row in rows], loss))
         return sorted(heads, key=lambda head: -head.loss)
 
 
-def describe(
-    weights: Tensor, ids: Tensor, valid: Tensor, segments: Tensor | None = None
-) -> Profile:
-    """Return where one head with weights (B, T, S) attends, over the valid positions (B, T)."""
-    position = torch.arange(ids.size(1))
-    offset = position[:, None] - position  # (T, S)
-    same = (ids[:, :, None] == ids[:, None, :]) & (offset > 0)
-    after = torch.zeros_like(same)
-    after[:, :, 1:] = same[:, :, :-1]  # what followed the same token
-    after &= offset >= 0
-    if segments is not None:
-        valid = valid & (segments > 0)
-        one_record = segments[:, :, None] == segments[:, None, :]
-        same, after = same & one_record, after & one_record
-
-    def mean_weight(keys: Tensor) -> float:
-        """Return the mean weight on these keys, over the queries that have any."""
-        keys = keys & valid[:, :, None]
-        queries = keys.any(-1)
-        return float((weights * keys).sum(-1)[queries].mean()) if bool(queries.any()) else 0.0
-
-    return Profile(
-        float(entropy_bits(weights[valid]).mean()),
-        float((weights * offset.clamp_min(0)).sum(-1)[valid].mean()),
-        float((weights * (offset == 1)).sum(-1)[valid & (position > 0)].mean()),
-        mean_weight(same),
-        mean_weight(after),
-    )
-
-
-def repeated_sequences(half: int, n: int, random: np.random.Generator) -> Batch:
-    """Return random symbols, then the same again; those of the first half cannot be predicted."""
-    first = random.integers(0, SYMBOLS, (n, half))
-    return next_symbol_batch(torch.from_numpy(np.concatenate([first, first], axis=1)))
+def repeated_batch(half: int, n: int, random: np.random.Generator) -> Batch:
+    """Return random symbols, then the same again, to learn from."""
+    return next_symbol_batch(repeated_sequences(range(SYMBOLS), half, n, random))
 
 
 def train_decoder(plan: Plan, options: Options) -> EvaluatedDecoder:
@@ -239,7 +210,7 @@ def train_decoder(plan: Plan, options: Options) -> EvaluatedDecoder:
     def batch_at(step: int) -> Batch:
         random = generator(options.seed, step)
         half = int(random.integers(plan.half // 2, plan.half + 1))  # no fixed offset will do
-        return repeated_sequences(half, plan.batch, random)
+        return repeated_batch(half, plan.batch, random)
 
     model = train_model(
         partial(Decoder, SYMBOLS, small_decoder(2 * plan.half)),  # induction needs two layers
@@ -248,7 +219,7 @@ def train_decoder(plan: Plan, options: Options) -> EvaluatedDecoder:
         options.seed,
         on_progress=partial(progress.add, "heads"),
     )
-    test = repeated_sequences(plan.half, 64, generator(options.seed, -1))
+    test = repeated_batch(plan.half, 64, generator(options.seed, -1))
     name = "sequences that repeat themselves"
     return EvaluatedDecoder(cast(Decoder, model), [(test.ids, test.targets, None)], name)
 
@@ -351,25 +322,25 @@ def answer(heads: Sequence[Head], pruned: Sequence[Losses]) -> str:
     first, base = heads[0], pruned[0].mean
     n = max(n for n, losses in enumerate(pruned) if losses.mean <= base * (1 + WITHIN))
     return (
-        f"Most missed is {first.name} ({first.profile.kind}): {first.loss:+.4f} without it. "
+        f"Most missed is {first.name} ({first.scores.role}): {first.loss:+.4f} without it. "
         f"{n} of {len(heads)} heads can go before the loss rises by more than {WITHIN:.0%}."
     )
 
 
 def head_scatter(heads: Sequence[Head]) -> Scatter | Bars:
-    placed = [head for head in heads if head.profile.offset == head.profile.offset]
+    placed = [head for head in heads if head.scores.offset == head.scores.offset]
     if not placed:  # cross-attention alone: entropies without distances
         return Bars(
             [head.name for head in heads],
-            [head.profile.bits for head in heads],
+            [head.scores.bits for head in heads],
             title="Entropy of the weights, the most missed first",
             unit="bits",
         )
     heads = placed
     return Scatter(
-        np.array([[head.profile.offset, head.profile.bits] for head in heads]),
-        texts=[f"{h.name}: {h.profile.kind}, {h.loss:+.4f} without it" for h in heads],
-        groups=[head.profile.kind for head in heads],
+        np.array([[head.scores.offset, head.scores.bits] for head in heads]),
+        texts=[f"{h.name}: {h.scores.role}, {h.loss:+.4f} without it" for h in heads],
+        groups=[head.scores.role for head in heads],
         marks={i: head.name for i, head in enumerate(heads[:3])},
         x_label="distance it attends over, on average",
         y_label="entropy of the weights, bits",
@@ -380,10 +351,10 @@ def head_scatter(heads: Sequence[Head]) -> Scatter | Bars:
 def head_table(heads: Sequence[Head]) -> Table:
     rows = []
     for head in heads:
-        p = head.profile
+        p = head.scores
         numbers = [p.bits, p.offset, p.previous, p.same, p.induction]
         known = [None if math.isnan(number) else number for number in numbers]
-        rows.append([head.name, p.kind, head.loss, *known])
+        rows.append([head.name, p.role, head.loss, *known])
     columns = ["head", "does", "loss more without it", "entropy, bits", "distance"]
     columns += ["on the token before", "on the same token", "on what followed it"]
     return Table(columns, rows, title="Heads, the most missed first")

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from regard.lab.experiment import Claim, Mean, Options, Result, Z, curves, entropy_bits
+from regard.evaluation.head_scores import entropy_bits
+from regard.lab.experiment import Claim, Mean, Options, Result, Z, curves
 from regard.lab.linearity import LayerLinearity, linearity_table, measure_run
 from regard.layers.attention import (
     SCORES,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from regard.bundled import FILMS
 from regard.data.formats import SkippedRecords
 from regard.errors import UserError
+from regard.evaluation.head_scores import entropy_bits
 from regard.lab.experiment import (
     ABOVE,
     Claim,
@@ -28,7 +29,6 @@ from regard.lab.experiment import (
     Proportion,
     Result,
     curves,
-    entropy_bits,
     generator,
 )
 from regard.layers.attention import (

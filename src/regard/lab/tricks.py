@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UserError
+from regard.evaluation.head_scores import entropy_bits
 from regard.lab.experiment import (
     ABOVE,
     Claim,
@@ -39,7 +40,6 @@ from regard.lab.experiment import (
     Result,
     TextStream,
     curves,
-    entropy_bits,
     mean_loss,
     random_windows,
     read_stream,

@@ -34,6 +34,11 @@ class Inputs:
         ids, segments = (x.to(device, non_blocking=True) for x in (self.ids, self.segments))
         return Inputs(ids, segments)
 
+    def repeat(self, count: int) -> Inputs:
+        """Return the only sequence as `count` equal rows."""
+        rest = [-1] * (self.ids.dim() - 1)
+        return Inputs(self.ids.expand(count, *rest), self.segments.expand(count, -1))
+
 
 def patch_positions(source: Inputs) -> Tensor:
     """Return the row and column (B, N, 2) of every patch, from 1; 0 for `<S>` and padding."""

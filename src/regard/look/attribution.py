@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +34,7 @@ from torch.nn import functional as F
 from regard.data.batching import Ints, LabelledExamples
 from regard.data.targets import OUTPUT_KINDS
 from regard.decoding.engine import device_of, evaluating
+from regard.evaluation.record_activations import strongest_positions
 from regard.layers.embeddings import N_COORDINATES, Inputs, PatchEmbedding, PointEmbedding
 from regard.layers.positions import LearnedGrid, Positions, RotaryGrid, SinusoidalGrid
 from regard.layers.series import SeriesEmbedding
@@ -74,8 +76,11 @@ def gradient_times_input(
     if embedding is None:
         raise ValueError(f"{type(model).__name__} has no embedding")
     embedded: list[Tensor] = []
+    caller = get_ident()
 
-    def record(module: nn.Module, inputs: object, rows: Tensor) -> Tensor:
+    def record(module: nn.Module, inputs: object, rows: Tensor) -> Tensor | None:
+        if get_ident() != caller:  # another thread reads with the same model
+            return None
         embedded.append(rows.detach().requires_grad_())
         return embedded[-1]
 
@@ -98,7 +103,7 @@ def attribute_outputs(model: NeuralSupervisedModel, source: Inputs, outputs: lis
     rows = torch.arange(len(outputs))
     return gradient_times_input(
         model,
-        repeat_rows(source, len(outputs)),
+        source.repeat(len(outputs)),
         lambda scores: center(model, scores)[rows, outputs],
     )
 
@@ -110,7 +115,7 @@ def attribute_positions(
     rows = torch.arange(len(positions))
     return gradient_times_input(
         model,
-        repeat_rows(source, len(positions)),
+        source.repeat(len(positions)),
         lambda scores: center(model, scores)[rows, positions, outputs],
     )
 
@@ -150,12 +155,6 @@ def score_batches(model: SupervisedModel, batches: Iterable[Inputs], output: int
     """Return (N,): an output for all rows of the batches, on the CPU."""
     scores = [center(model, model.predict(batch))[:, output].float().cpu() for batch in batches]
     return torch.cat(scores)
-
-
-def repeat_rows(source: Inputs, count: int) -> Inputs:
-    """Return one sequence as `count` equal rows."""
-    rest = [-1] * (source.ids.dim() - 1)
-    return Inputs(source.ids.expand(count, *rest), source.segments.expand(count, -1))
 
 
 def center(model: SupervisedModel, scores: Tensor) -> Tensor:
@@ -547,7 +546,7 @@ def find_peaks(
         inside = (source.segments > 0) & ~torch.isin(source.ids, specials)  # (B, T)
         rows = inside.any(1)
         strength, inside, ids = strength[rows], inside[rows], source.ids[rows]
-        largest, position = strength.masked_fill(~inside[:, None], -1.0).max(-1)  # (B, U)
+        largest, position = strongest_positions(strength, inside)  # (B, U)
         at = position[..., None] + around  # (B, U, W)
         index = at.clamp(0, ids.size(1) - 1).flatten(1)
         window = torch.where(inside, ids, OUTSIDE).gather(1, index).view(at.shape)

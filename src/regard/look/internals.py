@@ -31,6 +31,7 @@ from regard.decoding import Beam, Generated, Node, Sample, Strategy, Trace, gene
 from regard.decoding.engine import device_of, evaluating
 from regard.errors import UserError
 from regard.evaluation.classification import MultilabelReport
+from regard.evaluation.head_scores import offsets
 from regard.evaluation.regression import RegressionReport
 from regard.evaluation.translation import HeadAlignment, measure_head_alignment
 from regard.layers.embeddings import Inputs
@@ -575,9 +576,10 @@ VIEW_MODULES = (
     "forecast_page",
     "retrieval_page",
     "series_page",
+    "head_views",
 )  # register theirs
-VIEWS: dict[type, View] = {}
-EVIDENCE: dict[type, View] = {}
+VIEWS: dict[type, list[View]] = {}
+EVIDENCE: dict[type, list[View]] = {}
 
 
 def register_view(*model_classes: type) -> Callable[[ViewT], ViewT]:
@@ -590,9 +592,12 @@ def register_evidence(*model_classes: type) -> Callable[[ViewT], ViewT]:
     return _register(EVIDENCE, model_classes)
 
 
-def _register(views: dict[type, View], model_classes: Sequence[type]) -> Callable[[ViewT], ViewT]:
+def _register(
+    views: dict[type, list[View]], model_classes: Sequence[type]
+) -> Callable[[ViewT], ViewT]:
     def register(view: ViewT) -> ViewT:
-        views.update(dict.fromkeys(model_classes, view))
+        for model_class in model_classes:
+            views.setdefault(model_class, []).append(view)
         return view
 
     return register
@@ -613,11 +618,11 @@ def load_views() -> None:
         import_module(f"regard.look.{name}")
 
 
-def _add_views(page: Page, subject: Any, views: Mapping[type, View]) -> None:
+def _add_views(page: Page, subject: Any, views: Mapping[type, Sequence[View]]) -> None:
     load_views()
     for model_class in type(subject.model).__mro__:
-        if model_class in views:
-            views[model_class](page, subject, subject.model)
+        for view in views.get(model_class, ()):
+            view(page, subject, subject.model)
 
 
 @register_view(Decoder)
@@ -816,7 +821,7 @@ def add_reach(
         title = f"Attention mask{part}"
         components.append(MaskMap(allowed.numpy(), tokens[:shown], title=title))
     heads, title = [f"head {i + 1}" for i in range(weights.size(1))], "Mean distance of each head"
-    distances = mean_distances(weights).numpy()
+    distances = offsets(weights).mean(-1).numpy()  # (L, H)
     components.append(
         Heatmap(distances, layer_names(activations), heads, title, unit="tokens back")
     )
@@ -827,10 +832,3 @@ def add_reach(
         f"distances read neighbours, heads with long ones distant tokens.{limit}",
     )
     page.add(*components)
-
-
-def mean_distances(weights: Tensor) -> Tensor:
-    """Return (L, H): the mean distance from a query to its keys under causal (L, H, T, S)."""
-    at = torch.arange(weights.size(-1))
-    distances = (at[:, None] - at).clamp_min(0)  # (T, S)
-    return (weights * distances).sum(dim=-1).mean(dim=-1)

@@ -17,14 +17,13 @@ from regard.data.targets import Targets
 from regard.look.internals import PredictionContext
 from regard.look.page import Bars, Facts, Page, Projector, Scatter, Table
 from regard.look.page.document import cell
-from regard.look.records import Records
+from regard.look.records import Records, mark_position
 from regard.pipelines.predictor import Predictor
 from regard.pipelines.word_vectors import WordVectors
 
 PERPLEXITY = 30.0  # effective number of neighbours, as in the experiments of the t-SNE paper
 MOST_POINTS = 1000
 NEAREST = 8  # records that are listed
-CONTEXT = 8  # tokens before and after a position that are quoted
 FEWEST = 5  # points that are drawn
 
 Floats = NDArray[np.float64]
@@ -182,11 +181,8 @@ def embed_positions(predictor: Predictor, shard: Shard) -> EmbeddingMap:
     shown = shown[spread(len(shown), MOST_POINTS)] if len(shown) else shown
     texts = []
     for i in shown:
-        ids, here = shard.record(int(records[row[i]])), before + int(position[i])
-        ids = ids[: len(ids) - after]
-        parts = ids[max(before, here - CONTEXT) : here], ids[here : here + 1]
-        left, token = map(tokenizer.decode, parts)
-        texts.append(f"{left}[{token}]{tokenizer.decode(ids[here + 1 :][:CONTEXT])}")
+        record = shard.record(int(records[row[i]]))
+        texts.append(mark_position(tokenizer, record, before + int(position[i])))
     groups, _ = _named_targets(examples.targets[at[shown]], predictor.targets)
     return EmbeddingMap(vectors[shown], texts, groups, [])
 

@@ -34,6 +34,7 @@ MOST_PIXELS = 64  # of a side of a small image
 MOST_POINTS = 256  # of a small point cloud
 MOST_STEPS = 200  # of a small series
 MOST_CHANNELS = 3
+CONTEXT = 8  # tokens before and after a position that are quoted
 
 DrawPicture = Callable[[Any, NDArray[Any], str], Picture]  # of a tokenizer, a record and its text
 PICTURES: dict[type[Any], DrawPicture] = {}
@@ -55,6 +56,15 @@ def draw_picture(tokenizer: Tokenizer, record: NDArray[Any], text: str = "") -> 
         if cls in PICTURES:
             return PICTURES[cls](tokenizer, record, text)
     return {"text": text or tokenizer.decode_record(record)}
+
+
+def mark_position(tokenizer: Tokenizer, record: NDArray[Any], position: int) -> str:
+    """Return the text of a record around a position, whose token stands in brackets."""
+    before, after = tokenizer.markers
+    ids = record[: len(record) - after] if record[-1] == tokenizer.end else record
+    parts = ids[max(before, position - CONTEXT) : position], ids[position : position + 1]
+    left, token, right = map(tokenizer.decode, (*parts, ids[position + 1 :][:CONTEXT]))
+    return f"{left}[{token}]{right}"
 
 
 @register_picture(AlphabetTokenizer)

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.shards import Shard
-from regard.errors import UsageError
+from regard.errors import UsageError, UserError
+from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.registry import MODELS
 
 if TYPE_CHECKING:
@@ -122,6 +124,7 @@ class Model(nn.Module, ABC):
     Config: ClassVar[type]  # the family's frozen dataclass
     PRESETS: ClassVar[Presets]
     reads: ClassVar[str] = "tokens"  # the kind of input: tokens, patches, points
+    reads_end: ClassVar[bool] = True  # does it read the end token of a record, or only predict it?
     sized_by_config: ClassVar[bool] = True  # are all tensor shapes known before a file is read?
     supports_packing: bool = False  # may records share a row, separated by `segments`?
     static_shapes: bool = False  # do inputs of one shape always run the same kernels?
@@ -139,6 +142,12 @@ class Model(nn.Module, ABC):
     def fits_at_once(cls) -> bool:
         """Return whether it is trained by a single call of `fit` instead of steps."""
         return cls.loop in ("count", "solve")
+
+    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        """Return the outputs for sequences, a row for each: logits (B, T, V) of language models,
+        scores (B, O) or (B, T, O) of models of labels and values.
+        """
+        raise UserError(f"{type(self).__name__} does not read single sequences of tokens")
 
     def prepare(self, shard: Shard) -> None:
         """Set what depends on the training data, before the first step."""

@@ -31,6 +31,7 @@ class LanguageModel(Model):
     """Predicts the token after each position from that position and those before it."""
 
     task: ClassVar[str] = "next"
+    reads_end = False
     exactly_causal: bool = True  # gradients of the future are 0, not only up to rounding
 
     @property
@@ -59,9 +60,8 @@ class LanguageModel(Model):
         logits = self.logits(ids, tap=tap)[0]  # (T, V)
         return lambda rows: logits[rows]
 
-    def last_logits(self, ids: Tensor, *, tap: Tap | None = None) -> Tensor:
-        """Return the logits (B, V) of the token after (B, T) ids."""
-        return self.logits(ids, tap=tap)[:, -1]
+    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        return self.logits(source.ids, tap=tap)  # causal: padding at the end changes nothing
 
     def score(
         self,
@@ -141,9 +141,6 @@ class NeuralLanguageModel(LanguageModel):
     def predictions(self, ids: Tensor, *, tap: Tap | None = None) -> Callable[[slice], Tensor]:
         hidden = self.hidden(ids, tap=tap)[0]  # (T, D): the head waits for what is asked for
         return lambda rows: self.head(hidden[rows]).float()
-
-    def last_logits(self, ids: Tensor, *, tap: Tap | None = None) -> Tensor:
-        return self.head(self.hidden(ids, tap=tap)[:, -1])  # type: ignore[no-any-return]
 
     def score_targets(
         self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None

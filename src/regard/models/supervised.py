@@ -148,6 +148,10 @@ class Head(ABC):
     def probabilities(self, scores: Tensor) -> Tensor:
         """Return the probabilities of classes or labels; values are returned unchanged."""
 
+    def log_probabilities(self, scores: Tensor) -> Tensor:
+        """Return the logarithms of `probabilities`; values are returned unchanged."""
+        return self.probabilities(scores).log()
+
     @abstractmethod
     def average(self, scores: Tensor) -> Tensor:
         """Return the scores (R, O) of records from those of their views (R, n_views, O)."""
@@ -206,6 +210,9 @@ class ClassHead(Head):
     def probabilities(self, scores: Tensor) -> Tensor:
         return scores.softmax(-1)
 
+    def log_probabilities(self, scores: Tensor) -> Tensor:
+        return scores.log_softmax(-1)
+
     def average(self, scores: Tensor) -> Tensor:
         return scores.log_softmax(-1).logsumexp(1) - math.log(scores.size(1))
 
@@ -263,6 +270,9 @@ class LabelsHead(Head):
     def probabilities(self, scores: Tensor) -> Tensor:
         return scores.sigmoid()
 
+    def log_probabilities(self, scores: Tensor) -> Tensor:
+        return F.logsigmoid(scores)
+
     def average(self, scores: Tensor) -> Tensor:
         return torch.logit(scores.sigmoid().mean(1), eps=1e-12)
 
@@ -297,6 +307,9 @@ class ValueHead(Head):
         return (one - two).square().where(~targets.isnan(), 0).sum()
 
     def probabilities(self, scores: Tensor) -> Tensor:
+        return scores
+
+    def log_probabilities(self, scores: Tensor) -> Tensor:
         return scores
 
     def average(self, scores: Tensor) -> Tensor:
@@ -428,6 +441,9 @@ class SupervisedModel(Model):
         """Return logits of classes or labels, or values: (B, O) of sequences, one to a row, or
         (B, T, O) of their positions.
         """
+
+    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        return self.predict(source, tap=tap)
 
 
 class FittedModel(SupervisedModel):

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -26,13 +26,23 @@ from torch import Tensor
 from regard.data.batching import pieces
 from regard.decoding import Sample
 from regard.decoding.engine import device_of, evaluating
-from regard.errors import UsageError
+from regard.errors import UsageError, UserError
 from regard.evaluation.masked_tokens import encode_masked, predict_masked
 from regard.layers.embeddings import Inputs
 from regard.layers.tap import Edit, Tap
 from regard.look.attribution import attribute_outputs, find_embedding
 from regard.look.internals import PredictionContext, as_inputs
-from regard.look.page import Component, Page
+from regard.look.interventions import (
+    Measure,
+    Subject,
+    head_effects,
+    log_probability,
+    logit_lens,
+    output_score,
+    patch,
+    residual_stream,
+)
+from regard.look.page import Component, Heatmap, Page
 from regard.look.prediction_page import add_prediction
 from regard.look.tiles import Pyramid
 from regard.models.language_model import Constrain, LanguageModel
@@ -47,7 +57,8 @@ from regard.tokenizers.spans import token_spans, utf16_offsets
 MOST_WINDOW = 2000  # tokens that are read at once, of models with a longer context
 LOGITS = 1 << 23  # in memory at once: 32 MB
 SHOWN = 20  # expected tokens that are listed
-AT_ONCE = 16  # heads that are switched off in one batch
+LISTED = 3  # outputs after each block
+MOST_WORK = 1 << 17  # tokens that are read to patch a text
 KEPT_BYTES = 256 << 20  # of attention maps
 KEPT_PASSES = 16  # forward passes whose hidden vectors are kept
 ALL_LAYERS = "all"  # the mean over all heads of all layers
@@ -86,6 +97,11 @@ class AttentionLayer:
             "source": self.source,
             "switchable": self.switchable,
         }
+
+
+def subject_work(subject: Subject) -> int:
+    """Return how many tokens are read to patch every vector of the residual stream."""
+    return len(residual_stream(subject)) * subject.tokens**2
 
 
 def title_of(layer: str) -> str:
@@ -326,11 +342,84 @@ class Reader(ABC):
         frame = attention.frame
         return [self.tokenizer.text(int(i)) for i in self.inputs(given)[frame.start : frame.stop]]
 
-    def effects(self, given: Given, at: int) -> Floats | None:
-        """Return by how many bits the log-probability of a token changes with each head off alone,
-        (L, H) of the layers that can be switched; None where that is not known.
+    def subject(self, given: Given, at: int) -> tuple[Subject, Measure] | None:
+        """Return what is read up to a position, and the measure of what the model gives to the
+        token there, or to its prediction; None where there is none.
         """
         return None
+
+    @property
+    def measures(self) -> bool:
+        """Whether there is something to measure at a position: see `subject`."""
+        return False
+
+    def output_name(self, number: int) -> str:
+        """Return the name of an output: of a token or a class."""
+        return str(self.tokenizer.text(number))
+
+    def probabilities_of(self, outputs: Tensor) -> Tensor:
+        """Return the probabilities (N, O) of outputs."""
+        return outputs.softmax(-1)
+
+    def likeliest(self, outputs: Tensor) -> list[list[tuple[str, float]]]:
+        """Return the most probable outputs of each row, with their probabilities."""
+        p, ids = self.probabilities_of(outputs).topk(min(LISTED, outputs.size(-1)))
+        return [
+            [(self.output_name(i), x) for i, x in zip(row, values, strict=True)]
+            for row, values in zip(ids.tolist(), p.tolist(), strict=True)
+        ]
+
+    def effects(self, given: Given, at: int) -> dict[str, Floats] | None:
+        """Return by how many bits the log-probability of a token changes with each head off alone,
+        (H,) by layer; the heads that are off in `given` are on.
+        """
+        found = self.subject(given, at)
+        if found is None or not any(layer.switchable for layer in self.layers):
+            return None
+        losses = head_effects(*found)
+        return {name: (-x / math.log(2)).float().numpy() for name, x in losses.items()}
+
+    def lens(self, given: Given, at: int) -> list[tuple[str, list[tuple[str, float]], float]]:
+        """Return what would be expected at a position after each block: its name, the most probable
+        outputs, and the bits of the token there.
+        """
+        found = self.subject(given, at)
+        if found is None:
+            return []
+        subject, measure = found
+        names, outputs = logit_lens(subject)
+        bits = measure(outputs.double()) / -math.log(2)
+        titles = ["embedding", *map(title_of, names[1:])]
+        listed = self.likeliest(outputs.float().flatten(0, -2))
+        return list(zip(titles, listed, bits.tolist(), strict=True))
+
+    def patch(self, given: Given, at: int, other: str) -> Heatmap | None:
+        """Return which of the vectors of another text, put in place of those of this one, restore
+        what the model gives to the token there: a share for each block and token.
+        """
+        found = self.subject(given, at)
+        if found is None:
+            return None
+        clean = self.subject(self.replaced(given, other), at)
+        if clean is None:
+            raise UserError("the other text must have equally many tokens up to the position")
+        if subject_work(found[0]) > MOST_WORK:
+            raise UsageError(f"at must be below {at}: patching runs the model for every token")
+        shares = patch(clean[0], found[0], found[1])
+        ids = found[0].source.ids[0].tolist()
+        tokens = [self.tokenizer.text(int(i)) for i in ids]
+        return Heatmap(
+            torch.stack(list(shares.values())).numpy(),
+            [title_of(name) for name in shares],
+            tokens,
+            "What the other text restores, by block and token",
+            scale="diverging",
+            unit="of the difference",
+        )
+
+    def replaced(self, given: Given, text: str) -> Given:
+        """Return what is read with another text in place of the one that is predicted."""
+        return replace(given, text=text)
 
     @abstractmethod
     def frame(self, given: Given, at: int) -> WindowPosition:
@@ -582,41 +671,19 @@ class LanguageReader(Reader):
     def activations(self, given: Given, frame: WindowPosition, tap: Tap) -> None:
         self.forward(given, self.inputs(given)[frame.start : frame.stop], tap)
 
-    def effects(self, given: Given, at: int) -> Floats | None:
-        layers = [layer for layer in self.layers if layer.switchable]
+    @property
+    def measures(self) -> bool:
+        return True
+
+    def subject(self, given: Given, at: int) -> tuple[Subject, Measure] | None:
         t = at - self.lead(self.ids(given)[0])
         shown = self.tokens(given).ids
-        if not layers or not 0 <= t < len(self.inputs(given)) or at >= len(shown):
+        if not 0 <= t < len(self.inputs(given)) or at >= len(shown):
             return None
         start, _ = self.window_of(t, len(self.inputs(given)))
-        ids = torch.from_numpy(self.inputs(given)[start : t + 1]).to(device_of(self.model))
-        pairs = [(layer, head) for layer in layers for head in range(layer.heads)]
-        scores = [
-            self._without(given, ids, pairs[first : first + AT_ONCE], int(shown[at]))
-            for first in range(0, len(pairs) + 1, AT_ONCE)
-        ]
-        flat = torch.cat(scores).double().cpu().numpy() / math.log(2)  # the last: all are on
-        effects = np.full((len(layers), max(layer.heads for layer in layers)), np.nan, np.float32)
-        for (layer, head), value in zip(pairs, flat[:-1], strict=True):
-            effects[layers.index(layer), head] = value - flat[-1]
-        return effects
-
-    def _without(
-        self, given: Given, ids: Tensor, pairs: Sequence[tuple[AttentionLayer, int]], target: int
-    ) -> Tensor:
-        """Return the log-probability (n,) of a token after ids (T,), with one head off in each row;
-        fewer pairs than AT_ONCE have a row at the end where all are on.
-        """
-        edits = [
-            Edit.zero(f"{layer.name}.heads", (row, head)) for row, (layer, head) in enumerate(pairs)
-        ]
-        rows = len(pairs) + (len(pairs) < AT_ONCE)
-        tap = Tap(edits=[*self.edits(given), *edits])
-        with evaluating(self.model):
-            logits = self.condition(given).last_logits(ids.expand(rows, -1), tap=tap)
-            if self.constrain is not None:
-                logits = self.constrain(logits, ids[-1:].expand(rows))
-            return logits.float().log_softmax(-1)[:, target]
+        ids = self.inputs(given)[start : t + 1]
+        subject = Subject.of_ids(self.condition(given), ids.tolist(), [-1])
+        return subject, log_probability(int(shown[at]))
 
     def look(self, tap: Tap) -> None:
         self.model.predictions(self.short_row, tap=tap)
@@ -668,6 +735,9 @@ class TargetReader(LanguageReader):
 
     def target_text(self, given: Given) -> str:
         return given.second
+
+    def replaced(self, given: Given, text: str) -> Given:
+        return replace(given, second=text)
 
     def source_key(self, given: Given) -> str:
         return given.text
@@ -800,6 +870,31 @@ class PredictionReader(Reader):
         return self.context(given).outputs, self.probabilities(given)[self.inside].astype(
             np.float32
         )
+
+    def subject(self, given: Given, at: int) -> tuple[Subject, Measure] | None:
+        kind, context = self.pipeline.targets.kind, self.context(given)
+        if not given.text.strip() or not kind.categorical:
+            return None
+        source = context.source
+        if not kind.aligned:
+            return Subject(self.model, source), output_score(self.model, context.explained[0])
+        rows = context.probabilities[self.inside]
+        if not 0 <= at < len(rows):
+            return None
+        position = at + self.tokenizer.markers[0]
+        score = output_score(self.model, int(rows[at].argmax()), 0)
+        return Subject(self.model, source, [position]), score
+
+    @property
+    def measures(self) -> bool:
+        return bool(self.pipeline.targets.kind.categorical)
+
+    def output_name(self, number: int) -> str:
+        return str(PredictionContext(self.pipeline).outputs[number])
+
+    def probabilities_of(self, outputs: Tensor) -> Tensor:
+        probabilities: Tensor = self.model.output.probabilities(outputs)
+        return probabilities
 
     def added(self, given: Given) -> tuple[str, Floats] | None:
         context = self.context(given)

@@ -51,6 +51,7 @@ from regard.training.throughput import CLOSING, SEEN, Clock, Pace, final_parts
 COUNT = "count"  # the name of a tensor in a checkpoint, next to the sums
 
 
+Filming = Callable[[int], object]  # takes the frame of a film at a step, as `FilmWriter.take`
 Listening = Callable[[MetricsLog, int], AbstractContextManager[None]]  # as of `loggers.listening`
 
 
@@ -177,6 +178,7 @@ class Loop(ABC):
         self.repeated = world.size > 1  # a launcher may send a signal twice
         self.signal = 0  # that interrupted the run
         self.listening: Listening = lambda metrics, step: contextlib.nullcontext()
+        self.filming: Filming = lambda step: None
         self.progress = LoopState()
         self.average = WeightAverage(recipe.average_last)
         self.sample: Shard | None = None  # what validations read, drawn at the first of them
@@ -332,6 +334,8 @@ class Loop(ABC):
         p, began, first = self.progress, time.monotonic(), self.progress.step
         spent, read_before = p.seconds, p.symbols_read
         patience = self.recipe.patience
+        if not p.step and not p.due:
+            self.world.on_rank0(lambda: self.filming(0))
         while (p.step < self.steps or p.due) and not (patience and p.stale >= patience):
             if not p.due:
                 start = time.monotonic()
@@ -439,6 +443,7 @@ class Loop(ABC):
         better = self.better(loss.value if loss and math.isfinite(loss.value) else None)
         p.stale = 0 if better else p.stale + 1
         self.note(metrics, "valid", loss, better)
+        self.world.on_rank0(lambda: self.filming(p.step))
         if loss is not None and self.overfits(loss):
             self.anneal(metrics)
         if self.average.wants(self.steps - p.step, self.eval_every):

@@ -60,7 +60,8 @@ from regard.training import checkpoint, loggers
 from regard.training.checkpoint import PRETRAINED, copy_embeddings, copy_weights, tokens_of
 from regard.training.defaults import ONE_PASS
 from regard.training.distributed import ALONE, ProcessGroup, empty
-from regard.training.loop import EMLoop, Listening, Loop, SingleLoop, seed_of
+from regard.training.film import FilmWriter, has_frame
+from regard.training.loop import EMLoop, Filming, Listening, Loop, SingleLoop, seed_of
 from regard.training.optimizer import factor
 from regard.training.progress import Interrupt, Reporter, resident_bytes
 from regard.training.step import Stepper, choose_device, idle, may_capture, settings
@@ -299,6 +300,8 @@ class Session:
                 lambda: self.forbidden(recipe, corpus, False),
             )
             cls = recipe.family
+            if recipe.train.film and cls.loop != "gradient":
+                self.reporter.say(f"no film: {recipe.model.name} does not learn step by step")
             if cls.loop in ONE_PASS:
                 known = world.broadcast_from_rank0(
                     lambda: (
@@ -316,6 +319,7 @@ class Session:
                 recipe = self.plan_steps(recipe, trainer)
                 self.start(trainer, recipe, new)
                 trainer.listening = self.listening(recipe)
+                trainer.filming = self.filming(recipe, trainer)
                 outcome = trainer.run()
             trainer.stepper.release()
             if planned := trainer.progress.steps:  # replanned during the run
@@ -340,6 +344,18 @@ class Session:
             return lambda metrics, step: contextlib.nullcontext()
         run, warn = self.run, self.reporter.warn
         return lambda metrics, step: loggers.listening(metrics, run, recipe, step, warn)
+
+    def filming(self, recipe: Recipe, trainer: Trainer) -> Filming:
+        """Return what takes the frames of a film at validations, if the recipe wants one."""
+        if not (recipe.train.film and self.world.first):
+            return lambda step: None
+        writer = FilmWriter(self.run, trainer.model, trainer.corpus)
+
+        def take(step: int) -> None:
+            if has_frame(step, trainer.eval_every, trainer.steps):
+                writer.take(step)
+
+        return take
 
     def fit_on_rank0(
         self,

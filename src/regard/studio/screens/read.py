@@ -11,6 +11,7 @@ from regard.look.page import Page
 from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, Tokens, open_reader
 from regard.studio.records import HeldOut
 from regard.studio.screens import Screen, action, figure, register_screen
+from regard.training.film import FILM, Film
 
 EXAMPLE = 128  # tokens of running text that are shown first
 
@@ -55,6 +56,8 @@ class Read(ReadingScreen):
             "layers": [layer.to_json() for layer in reader.layers],
             "averages": reader.averages,
             "expects": reader.expects,
+            "measures": reader.measures,
+            "film": (self.opened.run(run) / FILM).exists(),
             "size": int(reader.model.vocab_size),
         }
 
@@ -191,9 +194,35 @@ class Read(ReadingScreen):
     def effects(
         self, run: str, text: str, at: int, second: str = "", off: list[str] | None = None
     ) -> dict[str, Any]:
-        """Return what each head is worth for the token at a position."""
+        """Return what each head is worth for the token at a position, by layer."""
         effects = self.reader(run).effects(given(text, second, off), at)
         return {"at": at, "effects": effects}
+
+    @action
+    def lens(self, run: str, text: str, at: int, second: str = "") -> dict[str, Any]:
+        """Return what would be expected at a position after each block."""
+        try:
+            rows = self.reader(run).lens(given(text, second, None), at)
+        except UserError as error:
+            return {"at": at, "rows": [], "note": str(error)}
+        keys = ("layer", "outputs", "bits")
+        return {"at": at, "rows": [dict(zip(keys, row, strict=True)) for row in rows], "note": ""}
+
+    @action
+    def patch(self, run: str, text: str, at: int, other: str, second: str = "") -> dict[str, Any]:
+        """Return which vectors of another text restore what it makes of the token at a position."""
+        heatmap = self.reader(run).patch(given(text, second, None), at, other)
+        return {"figure": None if heatmap is None else figure(heatmap)}
+
+    @action
+    def film(self, run: str, number: int = 0) -> dict[str, Any]:
+        """Return the film of training of one of its records; where there is none, no steps."""
+        folder = self.opened.run(run)
+        if not (folder / FILM).exists():
+            return {"steps": None}
+        changed = (folder / FILM).stat().st_mtime_ns
+        film = self.opened.cached(("film", run, changed), lambda: Film.read(folder / FILM))
+        return film_json(film, self.reader(run), number)
 
     @action
     def tile(
@@ -238,6 +267,25 @@ class Read(ReadingScreen):
                 for section in page.sections
             ],
         }
+
+
+def film_json(film: Film, reader: Reader, number: int) -> dict[str, Any]:
+    """Return the frames of one record: its tokens, and what was expected at its positions."""
+    if not 0 <= number < len(film.records):
+        raise UserError(f"number must be from 0 to {len(film.records) - 1}, got {number}")
+    top = film.top_ids[:, number].int().numpy()  # (F, P, K)
+    reads = film.ids[number].tolist()
+    known = sorted({int(i) for i in top.ravel()})
+    return {
+        "steps": film.steps.tolist(),
+        "records": len(film.records),
+        "tokens": [reader.tokenizer.text(i) for i in reads if i >= 0],
+        "ids": [i for i in reads if i >= 0],
+        "top": np.ascontiguousarray(top),
+        "logs": np.ascontiguousarray(film.top_logs[:, number].float().numpy()),
+        "names": {str(i): reader.output_name(i) for i in known},
+        "points": np.ascontiguousarray(film.points.float().numpy()),
+    }
 
 
 def given(text: str, second: str, off: list[str] | None) -> Given:

@@ -5,6 +5,7 @@ import { Failure, Field, Figure, RunPicker, Slider } from "../components.js";
 import { Attention } from "../reading/attention.js";
 import { canHighlight, coloursOf, highlightOf, inkOn, ramp, rgb, useSheet, useStyles } from "../reading/colours.js";
 import { Editor } from "../reading/editor.js";
+import { Film } from "../reading/film.js";
 import { useTokens } from "../reading/tokens.js";
 import { WhatIf } from "../reading/what_if.js";
 import { amount, percent, surprise, visible } from "../reading/words.js";
@@ -125,8 +126,9 @@ function Reading({ run, about, state, setState }) {
       ${about.expects && html`<section aria-label="Expected here"><h2>Expected here${before(tokens, at, shown)}</h2><${Expected} asked=${positionArgs} token=${token} insert=${insert} state=${state} setState=${setState} /></section>`}
       ${whole.value?.classes && token && html`<section aria-label="Classes here"><h2>Classes here</h2><${Classes} classes=${whole.value.classes} at=${at} /></section>`}
       <section aria-label="Where it looked"><h2>Where it looked</h2><${Attention} asked=${positionArgs} layers=${about.layers} averages=${about.averages} state=${state} setState=${setState} onPick=${pick} pinned=${pinned} setPinned=${setPinned} /></section>
-      <section aria-label="What if"><h2>What if</h2><${WhatIf} asked=${positionArgs} token=${token} layers=${about.layers} off=${off} setOff=${setOff} expects=${about.expects} /></section>
-    </div>`;
+      <section aria-label="What if"><h2>What if</h2><${WhatIf} asked=${positionArgs} token=${token} layers=${about.layers} off=${off} setOff=${setOff} about=${about} /></section>
+    </div>
+    ${about.film && html`<${Film} run=${run} />`}`;
 }
 
 /** The colours of a token. @param {string} what @param {number} value @param {number} most */
