@@ -5,7 +5,7 @@ RARE := /tests?/|/testing/|/pip/|transformers/(models|quantizers|pipelines)/|/_i
 # Threads that wait must not spin: on two busy cores everything else would stand still.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: setup demo test docs pictures quick slow fuzz format clean
+.PHONY: setup demo test docs pictures studio quick slow fuzz format clean
 
 setup: .venv/.ready
 
@@ -41,6 +41,12 @@ pictures: setup
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || $(BIN)/playwright install chromium
 	$(BIN)/python scripts/build_pictures.py
 	$(BIN)/python scripts/build_reference.py
+
+# Checks the types of the studio's JavaScript, and that the vendored files are the published ones.
+studio: setup
+	npm --prefix scripts/studio ci --silent
+	npm --prefix scripts/studio run --silent check
+	$(BIN)/python scripts/vendor_studio.py --check
 
 quick: setup
 	$(BIN)/pytest -m 'not browser and not slow' -x tests/layers tests/models tests/tokenizers tests/data tests/decoding

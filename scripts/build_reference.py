@@ -456,13 +456,16 @@ def escape(text: str) -> str:
 
 def entry_lines(title: str, entry: Any) -> list[str]:
     """Return the section of an entry: idea, correction, commands, figure, class and test."""
+    from regard.lectures import load_errata
+
     lines = [f"## {escape(title)}", ""]
     if entry.reason:
         lines += [f"No command: {entry.reason.removesuffix('.')}.", ""]
     if entry.idea:
         lines += [escape(entry.idea), ""]
     if entry.erratum:
-        lines += [f"Correction: [{entry.erratum}](errata.md#{entry.erratum.lower()}).", ""]
+        link = f"[{entry.erratum}](errata.md#{entry.erratum.lower()})"
+        lines += [f"Correction: {escape(load_errata()[entry.erratum].right)} ({link})", ""]
     if entry.command:
         lines += ["```sh", *entry.commands, "```", "", f"- Shows: {escape(entry.shows)}."]
         if entry.live:

@@ -4,6 +4,7 @@ command runs, and the headings are those of the decks, in their order.
 
 from __future__ import annotations
 
+import ast
 import pkgutil
 import re
 from pathlib import Path
@@ -68,6 +69,31 @@ def test_every_class_exists_and_every_test_file():
         assert concept.reason or (ROOT / concept.tests).is_file(), number
 
 
+def imported(path: Path) -> set[str]:
+    """Return the modules that a file imports, and the names that it imports from them."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def test_the_test_of_a_concept_uses_its_class_or_its_experiment():
+    """Four concepts named the test of something else."""
+    for number, concept in load_concepts().items():
+        if concept.reason:
+            continue
+        module, _, name = concept.code.rpartition(".")
+        wanted = {module, concept.code}
+        words = concept.command.split()
+        if words[1] == "lab":
+            wanted.add(f"regard.lab.{words[2]}")
+        test = ROOT / concept.tests
+        assert wanted & imported(test) or name in test.read_text(encoding="utf-8"), number
+
+
 def test_every_page_of_the_gallery_exists():
     for entry in ENTRIES:
         assert not entry.live or (ROOT / "docs" / "gallery" / f"{entry.live}.html").is_file()
@@ -116,6 +142,13 @@ def test_a_heading_is_found_by_its_title_by_words_of_it_and_in_any_case():
     assert deck.find("positional encoding").title == "Positional Encoding"
     assert deck.find("causal MASK").title == "causal masking"
     assert deck.find("top p").title == "top P-sampling"
+
+
+def test_words_that_no_title_has_are_looked_for_in_the_ideas():
+    found = lectures.search("svm", load_deck("001").headings)
+    assert [entry.title for entry in found] == ["Connections to Support Vector Machines"]
+    assert "beam" in load_deck("002").find("extended in parallel").idea.lower()
+    assert not lectures.search("", load_deck("001").headings)
 
 
 @pytest.mark.parametrize(

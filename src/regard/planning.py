@@ -38,6 +38,7 @@ from regard.recipe import (
 from regard.recipe import tables as tables_of
 from regard.registry import MODALITIES, MODELS, TABLES, TASKS
 from regard.run import CONFIG, METADATA, RECIPE
+from regard.run_folders import RUNS
 from regard.training.checkpoint import PRETRAINED, inherit
 from regard.training.defaults import (
     AFTER_PRETRAINING,
@@ -370,12 +371,12 @@ def plan_run(
     return (tables_of(first) if first else None), tables_of(recipe), str(folder)
 
 
-def default_folder(file: Path, model: str, resume: bool) -> Path:
+def default_folder(file: Path, model: str, resume: bool, parent: Path = Path(RUNS)) -> Path:
     """Return runs/NAME-MODEL, or runs/NAME if the model is chosen on validation, with a number if
     it exists; to resume, the last that exists.
     """
     name = file.resolve().name.split(".")[0]
-    base = Path("runs") / (f"{name}-{model}" if model else name)
+    base = parent / (f"{name}-{model}" if model else name)
     folder, number = base, 1
     while folder.exists():
         number += 1

@@ -81,6 +81,36 @@ class Registry:
         return [self[name] for name in self]
 
 
+class ClassRegistry:
+    """Functions by the class of their argument; a class without its own has that of its nearest
+    base.
+    """
+
+    def __init__(self, group: str, builtin: Mapping[str, str]) -> None:
+        self.group = group
+        self._targets: dict[str, Any] = dict(builtin)
+
+    def register(self, cls: type) -> Callable[[T], T]:
+        """Return a decorator that registers a function for a class."""
+
+        def decorate(target: T) -> T:
+            self._targets[class_path(cls)] = target
+            return target
+
+        return decorate
+
+    def find(self, cls: type) -> Any | None:
+        """Return the function for a class, imported; None if there is none."""
+        load_plugins(self.group)
+        paths = (class_path(base) for base in cls.__mro__)
+        return next((resolve(self._targets[p]) for p in paths if p in self._targets), None)
+
+
+def class_path(cls: type) -> str:
+    """Return the module and the name of a class as "module:name"."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
 TASKS = Registry(
     "task",
     "regard.tasks",
@@ -157,6 +187,26 @@ AUGMENTATIONS = Registry(
         "point-clouds": "regard.modalities.point_clouds:PointCloudAugment",
         "strands": "regard.modalities.biology:Strands",
         "spellings": "regard.modalities.chemistry:Spellings",
+    },
+)
+
+
+LIVE = ClassRegistry(  # what becomes part of a live page
+    "regard.live",
+    {
+        "regard.models.ngrams:TableModel": "regard.live.models:table_part",
+        "regard.models.recurrent:RecurrentModel": "regard.live.models:recurrent_part",
+        "regard.models.decoder:Decoder": "regard.live.models:decoder_part",
+        "regard.models.encoder:EncoderModel": "regard.live.models:encoder_part",
+        "regard.models.vision:VisionTransformer": "regard.live.models:vision_part",
+        "regard.tokenizers.text:Characters": "regard.live.inputs:characters_part",
+        "regard.tokenizers.text:Bytes": "regard.live.inputs:bytes_part",
+        "regard.tokenizers.text:Words": "regard.live.inputs:words_part",
+        "regard.tokenizers.text:BPE": "regard.live.inputs:bpe_part",
+        "regard.tokenizers.biology:Letters": "regard.live.inputs:letters_part",
+        "regard.tokenizers.patches:Patches": "regard.live.inputs:patches_part",
+        "regard.pipelines.generator:Generator": "regard.live.screens:writing_part",
+        "regard.pipelines.predictor:Predictor": "regard.live.screens:prediction_part",
     },
 )
 
@@ -329,3 +379,4 @@ register_tokenizer = TOKENIZERS.register
 register_table = TABLES.register
 register_augmentation = AUGMENTATIONS.register
 register_logger = LOGGERS.register
+register_live = LIVE.register

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import UserError
-from regard.storage import Event, StoredComparison, read_json, read_lines
+from regard.storage import Event, RunMetadata, StoredComparison, read_json, read_lines
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 RECIPE, METADATA, METRICS = "recipe.toml", "regard.json", "metrics.jsonl"
@@ -27,6 +27,13 @@ FOLD = "fold-000"  # the first run of a row that is cross-validated
 RUNS, LATEST = "runs", "latest"  # the folder of runs, and the link there to the newest
 DEPTH = 4  # levels of folders in which runs are looked for
 NOT_FINISHED, IMPORTED = "not finished", "imported"  # states of runs without metrics
+CURVES = (  # event, key in metrics.jsonl, title
+    ("train", "value", "training"),
+    ("valid", "value", "validation"),
+    ("train", "learning_rate", "learning rate"),
+    ("train", "gradient_norm", "gradient norm"),
+)
+FACTS = ("metrics", "parameters", "steps", "epochs", "train_seconds", "device", "selection")
 REPORTED = ("test", "valid")  # the first of these splits that was measured
 
 
@@ -86,6 +93,44 @@ def measurements(folder: Path, event: str, key: str = "value") -> Iterator[Measu
             metric = line.get("metric", "loss") if key == "value" else key
             unit = line.get("unit", "") if key == "value" else ""
             yield Measurement(float(seconds), float(value), line.get("step", 0), metric, unit)
+
+
+def curves_of(folder: Path) -> dict[str, list[Measurement]]:
+    """Return the measurements of each curve by its title; none of a run without metrics.jsonl."""
+    if not exists(folder, METRICS):
+        return {title: [] for *_, title in CURVES}
+    return {title: list(measurements(folder, event, key)) for event, key, title in CURVES}
+
+
+def metadata_of(folder: Path) -> dict[str, Any]:
+    """Return the metadata of a run; {} if it has none yet."""
+    if not exists(folder, METADATA):
+        return {}
+    metadata: dict[str, Any] = read_json(folder / METADATA, RunMetadata)
+    return metadata
+
+
+def facts_of(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a run cost, in words."""
+    for key, unit in (("parameters", "parameters"), ("steps", "steps")):
+        if key in metadata:
+            yield f"{metadata[key]:,} {unit}"
+    if metadata.get("epochs"):
+        yield f"{metadata['epochs']:.3g} epochs"
+    if "train_seconds" in metadata:
+        yield f"{metadata['train_seconds']:,.0f} s on {metadata.get('device', 'cpu')}"
+
+
+def card(folder: Path) -> dict[str, Any]:
+    """Return the document of `regard show --json`: the entry of a run, its metrics and curves."""
+    metadata = metadata_of(folder)
+    facts = {key: metadata[key] for key in FACTS if key in metadata}
+    curves = {
+        title: [[one.step, one.value] for one in points]
+        for title, points in curves_of(folder).items()
+        if points
+    }
+    return describe(folder).to_json() | facts | {"curves": curves}
 
 
 @dataclass(frozen=True)

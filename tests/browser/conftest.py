@@ -7,6 +7,7 @@ page with each set of components is looked at.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from readable import faults_of
+from studio_server import Studio, make_runs, running
 
 ARGUMENTS = [
     "--headless",
@@ -85,3 +87,91 @@ def browser_page(chromium: Any, looked_at: set[frozenset[str]]) -> Iterator[Watc
     looked_at.add(kinds)
     context.close()
     assert faults == []
+
+
+AXE = Path(__file__).with_name("vendor") / "axe-core" / "axe.min.js"
+
+
+@dataclass
+class StudioTab(Watched):
+    """A tab in which the studio is open."""
+
+    studio: Any = None
+    pending: int = 0  # requests under way
+
+    def watch(self) -> None:
+        """Keep what goes wrong in the tab and what it requests. A mistake of the user, which is
+        answered with 400, is none of ours.
+        """
+        page = self.page
+        page.on("console", lambda m: m.type == "error" and self.note(m.text))
+        page.on("pageerror", lambda error: self.note(str(error)))
+        page.on("dialog", lambda dialog: (self.note(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: self.count(1, request.url))
+        for event in ("requestfinished", "requestfailed"):
+            page.on(event, lambda request: self.count(-1))
+
+    def note(self, text: str) -> None:
+        if "status of 400" not in text:
+            self.errors.append(text)
+
+    def count(self, change: int, url: str = "") -> None:
+        self.pending += change
+        self.requests += [url] if url else []
+
+    def show(self, address: str) -> Any:
+        """Open a screen, as `runs?curve=training`, and wait for the answers that it asked for."""
+        self.page.evaluate("address => { location.hash = `#/${address}`; }", address)
+        self.rest()
+        return self.page
+
+    def rest(self) -> None:
+        """Wait until no request is under way and everything is drawn."""
+        quiet, end = 0, time.monotonic() + 60
+        while quiet < 4 and time.monotonic() < end:  # longer than typing waits for more
+            self.page.wait_for_timeout(60)
+            quiet = 0 if self.pending else quiet + 1
+        self.settle()
+
+    def serious(self) -> list[str]:
+        """Return what axe-core finds that is serious or critical."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("axe.run().then(result => result.violations)")
+        return [
+            f"{one['id']}: {node['html'][:200]}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
+            for node in one["nodes"]
+        ]
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    """One studio for the tests of a module."""
+    pytest.importorskip("starlette")
+    folder = tmp_path_factory.mktemp("studio")
+    with running(make_runs(folder), folder) as studio:
+        yield studio
+
+
+@pytest.fixture
+def studio_tab(chromium: Any, studio: Studio) -> Iterator[StudioTab]:
+    """A fresh tab with the studio; at the end nothing must have gone wrong, no request may have
+    left, and the last screen must be readable in both themes and on a phone.
+    """
+    context = chromium.new_context(viewport={"width": 1200, "height": 900})
+    tab = StudioTab(context.new_page(), studio=studio)
+    page = tab.page
+    tab.watch()
+    page.goto(studio.link())
+    page.wait_for_selector("main h1")
+    tab.rest()
+    yield tab
+    serious, faults = tab.serious(), faults_of(tab)
+    context.close()
+    assert tab.errors == []
+    assert serious == []
+    assert faults == []
+    home = f"http://{studio.host}/"
+    assert {url for url in tab.requests if not url.startswith((home, "data:", "blob:"))} == set()

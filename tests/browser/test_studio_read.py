@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+pytest.importorskip("starlette")
+from studio_page import serving
 
 import regard
 from regard.layers.tap import Edit, Tap
@@ -53,23 +54,9 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(runs):
-    """A studio over these runs: a function that returns a link, and its address."""
-    uvicorn = pytest.importorskip("uvicorn")
-    from regard.studio.gate import Sessions
-    from regard.studio.opened import Opened
-    from regard.studio.server import Studio, bind
-
-    listener = bind(0)
-    sessions = Sessions(listener.getsockname()[1])
-    app = Studio(Opened(runs), sessions).app()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield sessions.link
-    server.should_exit = True
-    thread.join(10)
-    with contextlib.suppress(OSError):
-        listener.close()
+    """A studio over these runs: a function that returns a link."""
+    with serving(runs) as sessions:
+        yield sessions.link
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from regard.lab.bayes import bayes, closed_form, objective, posterior_of, search_mode
+from regard.lab.bayes import bayes, closed_form, objective, posterior_of, search_mode, simplex
 from regard.lab.experiment import Options
 
 
@@ -41,3 +41,12 @@ def test_every_claim_of_the_quick_form_holds():
     assert [claim.name for claim in result.claims if not claim.holds] == []
     widths = [row[-1] for row in result.tables[0].rows]
     assert widths[0] == pytest.approx(0.95) and widths[-1] < 0.12
+
+
+def test_the_simplex_has_its_corners_and_all_points_within():
+    scatter = simplex(50, np.random.default_rng(0))
+    (ax, ay, a), (bx, by, b), (cx, cy, c) = scatter.outline
+    assert (a, b, c) == ("all A", "all B", "all C")
+    edges = np.array([[bx - ax, by - ay], [cx - ax, cy - ay]]).T
+    shares = np.linalg.solve(edges, (scatter.array() - [ax, ay]).T)  # of B and C
+    assert (shares >= -1e-9).all() and (shares.sum(0) <= 1 + 1e-9).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -60,12 +61,30 @@ def test_repeats_have_a_least_number_and_end_with_the_time():
         return x * 2
 
     x, plan = torch.ones(3, requires_grad=True), complexity.SMALL
-    brief = dataclasses.replace(plan, seconds=0.0, repeats=(4, 9))
-    assert len(measure_seconds(work, [x], brief)) == 4 and len(calls) == 5
-    assert (
-        len(measure_seconds(work, [x], dataclasses.replace(plan, seconds=5.0, repeats=(2, 6)))) == 6
-    )
+    measure_seconds(work, [x], dataclasses.replace(plan, seconds=0.0, repeats=(4, 9)))
+    assert len(calls) == 5  # the first does not count
+    measure_seconds(work, [x], dataclasses.replace(plan, seconds=5.0, repeats=(2, 6)))
+    assert len(calls) == 5 + 7
     assert torch.equal(x.grad, torch.full((3,), 2.0))
+
+
+def test_time_that_other_programs_take_does_not_count_on_a_cpu():
+    """A machine that was busy made claims about times fail."""
+    plan = dataclasses.replace(complexity.SMALL, seconds=0.0, repeats=(1, 1))
+
+    def waiting(x):
+        time.sleep(0.05)
+        return x * 2
+
+    assert 0 < measure_seconds(waiting, [torch.ones(3, requires_grad=True)], plan) < 0.025
+    assert complexity.find_clock(torch.device("cuda", 0)) is not time.process_time
+
+
+def test_the_least_of_repeats_counts(monkeypatch):
+    ticks = iter([0.0, 9.0, 9.0, 12.0, 12.0, 14.0, 14.0, 19.0])
+    monkeypatch.setattr(complexity, "find_clock", lambda device: lambda: next(ticks))
+    plan = dataclasses.replace(complexity.SMALL, seconds=0.0, repeats=(3, 3))
+    assert measure_seconds(lambda x: x * 2, [torch.ones(3, requires_grad=True)], plan) == 2.0
 
 
 @pytest.mark.parametrize("kind", KINDS)

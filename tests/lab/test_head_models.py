@@ -94,7 +94,7 @@ def test_heads_of_a_translator_are_those_of_both_stacks_and_between_them(transla
     assert cross.bits > 0 and np.isnan(cross.offset) and cross.role == "mixed"
     assert described["decoder layer 1, head 1"].scores.offset > 0
     losses = run.losses()
-    assert losses.mean == pytest.approx(run.pipeline.losses(run.shard).per_token.value)
+    assert losses.mean == pytest.approx(run.pipeline.losses(run.shard).per_token.value / np.log(2))
     result = heads.heads(Options(file=translator))
     assert len(result.tables[0].rows) == 6 and len(result.panels) == 3
     assert "without it" in result.answer

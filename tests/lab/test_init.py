@@ -14,6 +14,7 @@ import regard.lab
 from regard.errors import UsageError, UserError
 from regard.lab import EXPERIMENTS, PARTS, Experiment, run_all, run_experiment
 from regard.lab.experiment import Claim, Options, Result
+from regard.lectures import load_deck
 from regard.look.page import Lines, Links, Table
 
 
@@ -37,7 +38,9 @@ def gallery(tmp_path_factory):
         return make_result(name)
 
     with pytest.MonkeyPatch.context() as patch:
-        experiments = {key: Experiment(f"question {key}", f"00{key}") for key in "abc"}
+        experiments = {
+            key: Experiment(f"question {key}", {"002": (f"Heading {key}",)}) for key in "abc"
+        }
         patch.setattr(regard.lab, "EXPERIMENTS", experiments)
         patch.setattr(regard.lab, "run_experiment", run)
         return run_all(Options(quick=True), tmp_path_factory.mktemp("gallery") / "new")
@@ -111,7 +114,28 @@ def test_an_unknown_experiment_is_refused_and_every_known_one_exists():
     for name, experiment in EXPERIMENTS.items():
         module = import_module(f"regard.lab.{experiment.module or name}")
         assert callable(getattr(module, name)) and experiment.question.endswith("?"), name
-        assert experiment.lecture[:3] in {"000", "001", "002", "003", "004"}, name
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_decks_and_headings_are_those_of_the_companion(name):
+    """Seven of the headings that experiments named were in no deck."""
+    headings = EXPERIMENTS[name].headings
+    assert headings and all(headings.values())
+    for deck, titles in headings.items():
+        assert set(titles) <= {entry.title for entry in load_deck(deck).headings}
+        assert f"{deck} “{titles[0]}”" in EXPERIMENTS[name].lecture
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_page_names_deck_and_heading_before_anything_else_but_its_answer(name, monkeypatch):
+    module = import_module(f"regard.lab.{EXPERIMENTS[name].module or name}")
+    monkeypatch.setattr(module, name, lambda options: make_result("a"))
+    page = PageParser()
+    page.feed(run_experiment(name, Options()).page().render())
+    text = " ".join(" ".join(page.words).split())
+    before, lecture, after = text.partition(EXPERIMENTS[name].lecture)
+    assert lecture and "Answer a." in before
+    assert "How to read a." in after and "What was stated beforehand" in after
 
 
 def test_links_are_plain_file_names():

@@ -37,7 +37,7 @@ def test_every_variant_has_the_same_start_and_gradients_are_by_layer():
     )
     # warm-up changes no first gradient
     assert base.gradients[0] == no_warmup.gradients[0] and len(base.gradients[0]) == 2
-    assert base.nats[0] == no_warmup.nats[0] and 1 < base.loss < 6
+    assert base.losses[0] == no_warmup.losses[0] and 1 < base.loss < 6
     torch.manual_seed(seed_of(0))
     model = Decoder(len(stream.letters), plan.config).train()
     batch = random_windows(stream.train, 12, 2, 0, 0)

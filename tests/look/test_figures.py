@@ -89,6 +89,7 @@ def everything():
         Logo([EVIL, "b"], [[0.9, 0.1]], [0, 1], 1.0, title=EVIL),
         Scatter(np.eye(2), groups=[EVIL, "b"], marks={0: EVIL}, title=EVIL, diagonal=True),
         Scatter(np.eye(2), values=[1.0, math.nan], unit=EVIL),
+        Scatter(np.eye(2)[[0] * 9], groups=[EVIL, *"abcdefgh"], outline=[(0.0, 0.0, EVIL)]),
     ]
 
 

@@ -76,6 +76,8 @@ def test_a_uniform_distribution_is_the_baseline_of_tokens(described):
 def test_translations_that_share_nothing_with_their_references_are_said(described):
     (warning,) = run_warnings(described({"bleu": metric(0.1, 0.0, 0.2)}))
     assert "does not translate: its BLEU on the test split is 0.1 of 100" in warning
+    (warning,) = run_warnings(described({"bleu": metric(4.2, 3.0, 5.0)}))
+    assert "translates badly: its BLEU on the test split is 4.2 of 100" in warning
     assert run_warnings(described({"bleu": metric(12.0, 11.0, 13.0)})) == []
 
 

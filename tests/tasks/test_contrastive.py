@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from regard.api import train_recipe
+from regard.errors import UsageError
 from regard.planning import plan_recipe
 from regard.run import Run
 from regard.verify import CONTRASTIVE_CHECKS, verify
@@ -23,6 +24,16 @@ def test_it_learns_which_name_belongs_to_which_image(contrastive_run):
     metrics = Run(contrastive_run).metadata["metrics"]["test"]
     assert metrics["text_recall_1"]["value"] > 0.2  # by chance: a fifteenth or so
     assert metrics["mean_recall"]["low"] > 0.55
+
+
+def test_the_weights_at_the_end_are_stored_whatever_the_validations_before(contrastive_run):
+    """The loss of a small validation split was least before recall had risen."""
+    facts = Run(contrastive_run).metadata
+    assert facts["best_step"] == facts["steps"] == 80
+    file = contrastive_run.parent / "squares.npz"
+    keys = ["data.target=captions", "task.name=contrastive"]
+    with pytest.raises(UsageError, match="patience must be 0 for contrastive pairs, got 3"):
+        plan_recipe([file], assignments=[*keys, "train.patience=3"])
 
 
 def test_every_check_holds(contrastive_run):

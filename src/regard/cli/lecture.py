@@ -83,28 +83,17 @@ def _list_headings(word: str, json: bool) -> None:
 
 def _show(deck: Deck, entry: LectureEntry, json: bool) -> None:
     from regard.console import print_json
-    from regard.lectures import load_errata, plain
+    from regard.lectures import plain
 
-    erratum = load_errata()[entry.erratum].right if entry.erratum else ""
-    document = {
-        "lecture": deck.number,
-        "heading": entry.title,
-        "idea": entry.idea,
-        "correction": plain(erratum),
-        "commands": entry.commands,
-        "shows": plain(entry.shows),
-        "class": entry.code,
-        "file": f"src/{entry.source}" if entry.code else "",
-        "left_out": plain(entry.left),
-        "reason": entry.reason,
-    }
+    document = entry.to_json(deck)
     if json:
         print_json({key: value for key, value in document.items() if value})
         return
     print(f"{deck.number} · {deck.title}\n{entry.title}\n")
     if entry.reason:
         print(f"no command: {entry.reason}")
-    for text in (entry.idea, f"Correction: {plain(erratum)}" if erratum else ""):
+    correction = document["correction"]
+    for text in (entry.idea, f"Correction: {correction}" if correction else ""):
         if text:
             print(f"{text}\n")
     for line in entry.commands:

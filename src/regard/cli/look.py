@@ -44,9 +44,23 @@ Prior = Annotated[
         "is the pair ab.",
     ),
 ]
+Steps = Annotated[
+    bool,
+    typer.Option("--steps", help="Step through the model: every stage of one token with numbers."),
+]
+Position = Annotated[
+    int,
+    typer.Option(min=0, help="With --steps: the token to follow, from 1; 0: the last one."),
+]
 Beams = Annotated[
     int,
     typer.Option(min=0, max=32, help="Width of the beam search; 0: 4, or 5 for translators."),
+]
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live", help="One page with the model inside: it runs on what you type or draw."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -61,7 +75,10 @@ def command(
     pdf: Pdf = None,
     shapes: Shapes = False,
     prior: Prior = False,
+    steps: Steps = False,
+    position: Position = 0,
     beams: Beams = 0,
+    live: Live = False,
     device: Device = "cpu",
     json: Json = False,
 ) -> None:
@@ -91,7 +108,11 @@ def command(
 
     The posterior of P(u | q) as the data of a run arrive: regard look runs/names qu --prior
 
+    A page in which the model runs, without a network: regard look runs/names maria --live
+
     Every tensor with its shape, of any model: regard look runs/names maria --shapes
+
+    Every number of one token, stage by stage: regard look runs/names maria --steps --position 3
     """
     from regard.cli.options import announced, log
     from regard.look.figures import check_folder
@@ -99,15 +120,38 @@ def command(
 
     for folder in filter(None, (png, svg, pdf)):
         check_folder(folder)
-    if not has_strip(run):
-        run = announced(run)
+    run = run if has_strip(run) else announced(run)
     if shapes:
-        print_shapes(run, text, target, json)
-        return
+        return print_shapes(run, text, target, json)
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
-    page = prior_page(run, text) if prior else strip_page(run, request) or task_page(run, request)
+    if live:
+        figures = {"--png": png, "--svg": svg, "--pdf": pdf}
+        views = {"--target": target, "--beams": beams, "--prior": prior, "--steps": steps}
+        page = live_page(run, text, figures | views)
+    else:
+        page = step_page(run, request, position) if steps else page_of(run, request, prior)
     written = write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
     print_files(written, json)
+
+
+def page_of(run: Path, request: LookRequest, prior: bool) -> Page:
+    """Return the page of a comparison or of a run, or the one about a transition of its data."""
+    if prior:
+        return prior_page(run, request.text)
+    return strip_page(run, request) or task_page(run, request)
+
+
+def step_page(run: Path, request: LookRequest, position: int) -> Page:
+    """Return the page that steps through a model, with warnings if it should not be trusted."""
+    from regard.look.run_warnings import run_warnings
+    from regard.look.steps.page import steps_page
+    from regard.pipelines import load
+    from regard.run import Run
+
+    page = steps_page(load(run), request.text, request.target, position)
+    page.warn(*run_warnings(Run.open(run)))
+    request.log(page.title)
+    return page
 
 
 def has_strip(run: Path) -> bool:
@@ -141,6 +185,16 @@ def task_page(run: Path, request: LookRequest) -> Page:
     page: Page = TASKS[opened.description.task]().page(opened, request)
     page.warn(*run_warnings(opened))
     return page
+
+
+def live_page(run: Path, text: str, others: Mapping[str, object]) -> Page:
+    """Return the page in which a model runs; `others` are options that have no effect on it."""
+    from regard.errors import UsageError
+    from regard.live import page
+
+    if given := [name for name, value in others.items() if value]:
+        raise UsageError(f"--live writes one page, drawn by the model in it: leave out {given[0]}")
+    return page.live_page(run, text)
 
 
 def prior_page(run: Path, text: str) -> Page:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +16,6 @@ Run = Annotated[
     typer.Argument(help="A run or the folder of a comparison.", autocompletion=complete_runs),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-CURVES = (  # event, key in metrics.jsonl, title
-    ("train", "value", "training"),
-    ("valid", "value", "validation"),
-    ("train", "learning_rate", "learning rate"),
-    ("train", "gradient_norm", "gradient norm"),
-)
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 28  # of a curve
 
@@ -51,20 +45,20 @@ def show_run(run: Path, json: bool) -> None:
     from regard.errors import human_size
     from regard.evaluation import from_document
     from regard.registry import TASKS
-    from regard.run_folders import IMPORTED, METADATA, NOT_FINISHED, describe, exists
-    from regard.storage import RunMetadata, read_json
+    from regard.run_folders import (
+        IMPORTED,
+        NOT_FINISHED,
+        card,
+        curves_of,
+        describe,
+        facts_of,
+        metadata_of,
+    )
 
-    entry = describe(run)
-    metadata: dict[str, Any] = {}
-    if exists(run, METADATA):
-        metadata = read_json(run / METADATA, RunMetadata)
-    curves = {title: list(curve_of(run, event, key)) for event, key, title in CURVES}
     if json:
-        shown = {k: v for k, v in curves.items() if v}
-        points = {name: [[one.step, one.value] for one in many] for name, many in shown.items()}
-        facts = {key: metadata[key] for key in FACTS if key in metadata}
-        print_json(entry.to_json() | facts | {"curves": points})
+        print_json(card(run))
         return
+    entry, metadata, curves = describe(run), metadata_of(run), curves_of(run)
     print(f"{entry.path}: {entry.model}, task {entry.task}, trained on {entry.data or 'no data'}")
     print(
         " · ".join([*facts_of(metadata), f"{entry.date:%d %b %Y %H:%M}", human_size(entry.bytes)])
@@ -83,28 +77,6 @@ def show_run(run: Path, json: bool) -> None:
     if entry.task in TASKS and entry.state in ("", IMPORTED):
         verbs = [f"regard {verb.format(run=run)}" for verb in TASKS[entry.task].card.verbs[:3]]
         print(f"\nnext: {'  ·  '.join(verbs)}")
-
-
-FACTS = ("metrics", "parameters", "steps", "epochs", "train_seconds", "device", "selection")
-
-
-def facts_of(metadata: dict[str, Any]) -> Iterator[str]:
-    """Yield what a run cost, in words."""
-    for key, unit in (("parameters", "parameters"), ("steps", "steps")):
-        if key in metadata:
-            yield f"{metadata[key]:,} {unit}"
-    if metadata.get("epochs"):
-        yield f"{metadata['epochs']:.3g} epochs"
-    if "train_seconds" in metadata:
-        yield f"{metadata['train_seconds']:,.0f} s on {metadata.get('device', 'cpu')}"
-
-
-def curve_of(run: Path, event: str, key: str) -> Iterator[Any]:
-    """Yield the measurements of a curve; none of a run that has no metrics.jsonl."""
-    from regard.run_folders import METRICS, exists, measurements
-
-    if exists(run, METRICS):
-        yield from measurements(run, event, key)
 
 
 def print_curves(curves: dict[str, list[Any]]) -> None:

@@ -226,7 +226,7 @@ def complete_data(data: DataRecipe, task: str = "") -> tuple[dict[str, Any], lis
     if settings:
         return settings, lines
     paths = [Path(path) for path in data.train]
-    format = _table_format(data, paths)
+    format = table_format(data, paths)
     if not format:
         return {}, []
     target = expand_patterns(data.target, paths[0], format, data.encoding)
@@ -290,7 +290,7 @@ def _names(paths: Sequence[Path]) -> str:
     return " ".join(path.name for path in paths[:EXAMPLES]) + " …" * (len(paths) > EXAMPLES)
 
 
-def _table_format(data: DataRecipe, paths: Sequence[Path]) -> str:
+def table_format(data: DataRecipe, paths: Sequence[Path]) -> str:
     """Return the format of the files if they are tables, else ""."""
     if data.format != "auto":
         return data.format if data.format in TABLES else ""
@@ -401,7 +401,7 @@ def column_like(data: DataRecipe, source: FileSet) -> str:
     the one with the name that `source` reads. "" for files that are no tables.
     """
     paths = [Path(path) for path in data.train]
-    format = _table_format(data, paths)
+    format = table_format(data, paths)
     if not format:
         return ""
     columns, names = columns_in(paths[0], format, data.encoding), source.columns[:1]

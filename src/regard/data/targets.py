@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,6 +196,20 @@ def survey(chunks: Iterable[Any], width: int) -> list[TargetColumn]:
     return columns
 
 
+class Outcome(NamedTuple):
+    """The prediction for one record beside its truth, both in words.
+
+    `correct` is 1, 0 or the share of its targets that are right, NaN where nothing is known or
+    nothing can be right; `loss` is NaN where nothing is known.
+    """
+
+    prediction: str
+    truth: str
+    confidence: float  # probability of the prediction; NaN of values
+    correct: float
+    loss: float
+
+
 class OutputKind(ABC):
     """What is predicted for a record: how targets are checked, learned, encoded and stored.
 
@@ -231,6 +245,16 @@ class OutputKind(ABC):
         missing = np.full(self.n_outputs(targets), math.nan)
         rows = [missing if row is None else row for row in outputs]
         return np.array(rows, np.float64).reshape(len(rows), len(missing))
+
+    def outcome(self, targets: Targets, outputs: Scores, truths: Array) -> Outcome:
+        """Return the prediction for one record, from its probabilities or values, and its truth."""
+        classes, best, truth = targets.classes[0], int(outputs.argmax()), int(truths)
+        if truth < 0:
+            return Outcome(classes[best], "", float(outputs[best]), math.nan, math.nan)
+        loss = negative_log(outputs[truth : truth + 1])
+        return Outcome(
+            classes[best], classes[truth], float(outputs[best]), float(best == truth), loss
+        )
 
     def n_outputs(self, targets: Targets) -> int:
         """Return how many numbers a model predicts."""
@@ -282,6 +306,14 @@ class OutputKind(ABC):
         padded = np.full((len(scores), len(classes[0])), -np.inf)
         padded[:, columns] = scores
         return padded, np.where(truths >= 0, columns[np.maximum(truths, 0)], -1)
+
+
+def negative_log(probabilities: Scores) -> float:
+    """Return the mean of -log p, ∞ where a p is 0, NaN of none."""
+    if not len(probabilities):
+        return math.nan
+    with np.errstate(divide="ignore"):
+        return float(-np.log(probabilities).mean())
 
 
 WHOLE = re.compile(r"-?[1-9]\d{0,17}|0")  # as Python writes whole numbers
@@ -350,6 +382,19 @@ class Labels(OutputKind):
     def decode(self, targets: Targets, outputs: Outputs) -> NDArray[Any]:
         return np.asarray(self.probabilities(targets, outputs) >= PRESENT, np.int64)
 
+    def outcome(self, targets: Targets, outputs: Scores, truths: Array) -> Outcome:
+        known = np.asarray(truths) >= 0
+        present, true = outputs >= PRESENT, np.asarray(truths) > 0
+        names = np.array(targets.names)
+        right = float((present == true)[known].all()) if known.any() else math.nan
+        return Outcome(
+            ", ".join(names[present]) or "none",
+            (", ".join(names[true]) or "none") if known.any() else "",
+            float(np.maximum(outputs, 1 - outputs).min()),
+            right,
+            negative_log(np.where(true, outputs, 1 - outputs)[known]),
+        )
+
     def renumber(
         self, own: Targets, classes: Sequence[Sequence[str]], scores: Scores, truths: Array
     ) -> tuple[Scores, Array]:
@@ -385,6 +430,16 @@ class Value(OutputKind):
     def decode(self, targets: Targets, outputs: Outputs) -> NDArray[Any]:
         values: NDArray[Any] = self.probabilities(targets, outputs)
         return values[:, 0] if len(targets.names) == 1 else values
+
+    def outcome(self, targets: Targets, outputs: Scores, truths: Array) -> Outcome:
+        """Return the absolute error as loss: of several values, in units of their deviations."""
+        errors = np.abs(np.asarray(truths, np.float64) - outputs)
+        if len(errors) > 1 and targets.deviations:
+            errors = errors / np.maximum(targets.deviations, 1e-300)
+        known = np.isfinite(errors)
+        loss = float(errors[known].mean()) if known.any() else math.nan
+        words = [", ".join(f"{x:.4g}" for x in np.asarray(row)) for row in (outputs, truths)]
+        return Outcome(words[0], words[1] * bool(known.any()), math.nan, math.nan, loss)
 
     def counts(self, cell: str) -> Mapping[str, int]:
         return {}
@@ -430,6 +485,19 @@ class PositionLabel(OutputKind):
     def probabilities(self, targets: Targets, outputs: Outputs) -> list[NDArray[Any]]:
         nothing = np.zeros((0, self.n_outputs(targets)))
         return [nothing if rows is None else rows for rows in outputs]
+
+    def outcome(self, targets: Targets, outputs: Scores, truths: Array) -> Outcome:
+        known = np.asarray(truths) >= 0
+        outputs, truths = outputs[known], np.asarray(truths)[known].astype(np.int64)
+        best, count = outputs.argmax(1), len(truths)
+        n_right = int((best == truths).sum())
+        return Outcome(
+            f"{count - n_right:,} of {count:,} positions wrong",
+            "",
+            float(outputs.max(1).mean()) if count else math.nan,
+            n_right / count if count else math.nan,
+            negative_log(outputs[np.arange(count), truths]),
+        )
 
     def counts(self, cell: str) -> Mapping[str, int]:
         return Counter(cell)

@@ -581,27 +581,31 @@ def translate(
     batch_size: int = 64,
     session: TranslationSession | None = None,
     keys: Sequence[int] | None = None,
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Generated]]:
     """Decode the targets of sources: a list for each.
 
     A source is its ids with the end token, or (S, V) tokens of V numbers. `Greedy` and `Sample`
     give one sequence, `Beam` its n best. `max_new` limits their tokens (0: `ratio` times the
     source's length plus EXTRA); the model's max_len does, too. `batch_size` counts rows, beams
-    included. `keys` number the sources for samples and traces.
+    included. `keys` number the sources for samples and traces. `prefixes` are the beginnings of
+    the targets, which are decoded from there on.
     """
     results: list[list[Generated]] = [[] for _ in sources]
     keys = range(len(sources)) if keys is None else keys
+    starts = [[start, *prefix] for prefix in prefixes or [()] * len(sources)]
     session = session or TranslationSession(model)
     with evaluating(model):
-        for numbers, width in group_by_width(sources, max(1, batch_size // strategy.rows)):
+        for numbers, width in group_by_width(sources, max(1, batch_size // strategy.rows), starts):
             inputs = pad_sources([sources[number] for number in numbers], width, pad)
             limit = max_new or math.ceil(ratio * (width + EXTRA))
+            written = len(starts[numbers[0]]) - 1  # that the prefixes take
             with session.condition(inputs) as (conditioned, decode_session):
                 sequences = generate(
                     conditioned,
-                    [[start]] * len(numbers),
+                    [starts[number] for number in numbers],
                     strategy,
-                    max_new=min(limit, model.config.max_len),
+                    max_new=min(limit, model.config.max_len - written),
                     end=end,
                     pad=pad,
                     banned=banned,
@@ -626,11 +630,15 @@ def pad_sources(sources: Sequence[Sequence[int] | Array], width: int, pad: int) 
 
 
 def group_by_width(
-    sources: Sequence[Sequence[int] | Array], count: int
+    sources: Sequence[Sequence[int] | Array], count: int, starts: Sequence[Sequence[int]] = ()
 ) -> Iterator[tuple[list[int], int]]:
-    """Yield the numbers of at most `count` sources of one width, and the width; widest first."""
+    """Yield the numbers of at most `count` sources of one width, and the width; widest first. Those
+    whose targets have `starts` of different lengths are kept apart.
+    """
     widths = [-(-max(1, len(source)) // BLOCK) * BLOCK for source in sources]
-    for width in sorted(set(widths), reverse=True):
-        numbers = [number for number, w in enumerate(widths) if w == width]
+    lengths = [len(start) for start in starts] or [0] * len(widths)
+    shapes = list(zip(widths, lengths, strict=True))
+    for shape in sorted(set(shapes), reverse=True):
+        numbers = [number for number, one in enumerate(shapes) if one == shape]
         for first in range(0, len(numbers), count):
-            yield numbers[first : first + count], width
+            yield numbers[first : first + count], shape[0]

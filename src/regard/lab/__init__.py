@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -19,14 +19,22 @@ from regard.look.page import Links, Page, Table, Text
 
 
 class Experiment(NamedTuple):
-    """The question of an experiment, the decks and headings that ask it, what its FILE contains if
-    it takes one, and the module of its function where that has another name.
+    """The question of an experiment, the headings that ask it by deck, what its FILE contains if it
+    takes one, and the module of its function where that has another name.
     """
 
     question: str
-    lecture: str
+    headings: Mapping[str, Sequence[str]]
     file: str = ""
     module: str = ""
+
+    @property
+    def lecture(self) -> str:
+        """Decks and headings in words."""
+        quoted = {
+            deck: ", ".join(f"“{name}”" for name in row) for deck, row in self.headings.items()
+        }
+        return " · ".join(f"{deck} {names}" for deck, names in quoted.items())
 
 
 TEXT = "text to train on"
@@ -34,85 +42,136 @@ PARTS = ".parts"  # of unfinished experiments, in the folder of their pages
 EXPERIMENTS = {
     "distance": Experiment(
         "how far apart may two motifs be for a model to relate them?",
-        "002 “Maximum a-posteriori (MAP)”, related motifs far apart",
+        {"002": ("Maximum a-posteriori (MAP)", "physically located far apart")},
     ),
     "kernels": Experiment(
         "is attention a weighted mean, and does learning its weights gain over assuming them?",
-        "002 “Gaussian kernel” · 003 “Nadaraya-Watson Kernel Regression”",
+        {"002": ("Gaussian kernel",), "003": ("Nadaraya-Watson Kernel Regression",)},
         "a CSV of points, columns x and y",
     ),
     "lookup": Experiment(
         "is attention a dictionary that became fuzzy?",
-        "000 “Key innovation: Attention” · 001 “Attention and Self-Attention” · 003 “Soft lookup” "
-        "· 004 “Intuition for Attention Mechanism”",
+        {
+            "000": ("Key Innovation: Attention",),
+            "001": ("Attention and Self-Attention",),
+            "003": ("Soft lookup",),
+            "004": ("Intuition for Attention Mechanism",),
+        },
         "a table of keys and values: columns key and value, or its first two",
         "kernels",
     ),
     "bayes": Experiment(
         "what is known as counts arrive, and is the MAP what multipliers give?",
-        "002 “Bayesian Parameter Estimation”, “Dirichlet distribution”, “Maximum a-posteriori”",
+        {
+            "002": (
+                "Bayesian Parameter Estimation",
+                "Dirichlet distribution",
+                "Maximum a-posteriori (MAP)",
+            )
+        },
     ),
     "invariants": Experiment(
         "which laws does attention obey: order, sums, hulls, scales?",
-        "003 “Convex Combination”, “Permutation Equivariance”, “So is Attention just a linear "
-        "map?” · 004 “Quick Statistics Review”",
+        {
+            "003": (
+                "Convex Combination",
+                "Permutation Equivariance",
+                "So is Attention just a linear map?",
+            ),
+            "004": ("Quick Statistics Review:",),
+        },
         "the run folder of a Transformer, whose attention is then held against a linear map",
     ),
     "svm": Experiment(
         "does attention trained by gradient descent tend to the largest margin?",
-        "001 “Connections to Support Vector Machines”",
+        {"001": ("Connections to Support Vector Machines",)},
         "the run folder of a classifier, whose selected tokens are then drawn",
     ),
     "positions": Experiment(
         "are positions frequencies, and which schemes work beyond the length trained on?",
-        "002 “positional encoding” · 000 “Positional Encoding” · 004 “Position Representation "
-        "Vectors Using Sinusoids”",
+        {
+            "000": ("Positional Encoding",),
+            "002": ("Positional Encoding",),
+            "004": ("Position Representation Vectors Using Sinusoids (Original)",),
+        },
         TEXT,
     ),
     "tricks": Experiment(
         "what do residuals, norms, scaling, warm-up and label smoothing each gain?",
-        "004 “Training Trick #1: Residual Connections”, “#2: LayerNorm”, “#3: Scaled Dot Product "
-        "Attention” · 003 “Add & Norm”",
+        {
+            "003": ("Add & Norm",),
+            "004": (
+                "Training Trick #1: Residual Connections",
+                "Training Trick #2: Layer Normalization",
+                "Training Trick #3: Scaled Dot Product Attention",
+            ),
+        },
         TEXT,
     ),
     "gradients": Experiment(
         "how far back does the gradient of recurrence, convolution and attention reach?",
-        "000 “RNN limitations” · 004 “Motivation for Transformer”",
+        {"000": ("RNN limitations",), "004": ("Motivation for Transformer",)},
     ),
     "agreement": Experiment(
         "up to which distance does a verb agree with its subject?",
-        "000 “RNN limitations” · 004 “Hard to learn long-distance dependencies”",
+        {
+            "000": ("RNN limitations",),
+            "004": ("2. Transformer Motivation: Minimize Linear Interaction Distance",),
+        },
     ),
     "heads": Experiment(
         "what does each head do, and how many are needed?",
-        "001 “Attention” · 004 “Multi-Headed Self-Attention: k heads are better than 1!”",
+        {
+            "001": ("Attention",),
+            "004": ("Multi-Headed Self-Attention: k heads are better than 1!",),
+        },
         "the run folder of a model with attention",
     ),
     "complexity": Experiment(
         "what does each kind of layer cost, against length and width?",
-        "004 “Motivation for Transformer”, its table · 001 “Transformer limitation”, “Hyena”",
+        {
+            "001": ("Transformer limitation", "Hyena"),
+            "004": ("1. Transformer Motivation: Computational Complexity Per Layer",),
+        },
     ),
     "recall": Experiment(
         "which models recall a symbol, however long ago it was?",
-        "001 “Hyena” · 004 “Motivation for Transformer”",
+        {"001": ("Hyena",), "004": ("Motivation for Transformer",)},
     ),
     "scaling": Experiment(
         "would more data or a larger model help, and can smaller ones forecast it?",
-        "000 “Advantages & Limitations” · 004 “Great Results With Transformers”",
+        {"000": ("Needs a lot of data",), "004": ("Great Results With Transformers On NLP Tasks",)},
         TEXT,
     ),
     "dimensions": Experiment(
         "how many numbers does a word's vector need?",
-        "000 “Token Embeddings” · 002 “Continuous Bag Of Words”",
+        {
+            "000": ("Token Embeddings",),
+            "002": (
+                "N = 30 – 300 dim vector for each token",
+                "Continuous Bag Of Words",
+            ),
+        },
         "text, words with blanks between them",
     ),
     "slides": Experiment(
         "do the lectures' worked examples give the numbers on their slides?",
-        "002 “SampleNames(15)”, “Gaussian kernel” · 003 “Nadaraya-Watson” · 004",
+        {
+            "002": (
+                "B.SampleNames(15) vs totally random B.SampleNames(15, False)",
+                "Gaussian kernel",
+            ),
+            "003": ("Nadaraya-Watson Kernel Regression",),
+            "004": ("An Example of How LayerNorm Works",),
+        },
     ),
     "errata": Experiment(
         "which statements of the lectures are loose or wrong, and by how much?",
-        "000 “Key innovation: Attention” · 002 “Smoothing” · 004 “LayerNorm”; all five",
+        {
+            "000": ("Key Innovation: Attention",),
+            "002": ("caveats:", "top P-sampling"),
+            "004": ("Training Trick #2: Layer Normalization",),
+        },
     ),
 }
 

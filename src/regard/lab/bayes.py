@@ -255,8 +255,10 @@ def simplex(n: int, random: np.random.Generator) -> Scatter:
         np.concatenate([prior, posterior, estimates]) @ corners,
         groups=["prior"] * n + ["posterior"] * n + ["estimates"] * 2,
         marks={2 * n: "maximum likelihood", 2 * n + 1: "MAP"},
-        x_label="all A at 0, all B at 1",
-        y_label="share of C, times √3/2",
+        outline=[
+            (float(x), float(y), f"all {letter}")
+            for (x, y), letter in zip(corners, "ABC", strict=True)
+        ],
         title="Dirichlet on the simplex: frequencies of three letters with counts A 7, B 2, C 0",
     )
 

@@ -23,7 +23,7 @@ from regard.data.shards import Shard
 from regard.data.text_files import TextFiles
 from regard.errors import UserError
 from regard.evaluation.eval_data import shard_of
-from regard.lab.experiment import Claim, Mean, Options, Result, Z, curves
+from regard.lab.experiment import BITS_PER_NAT, Claim, Mean, Options, Result, Z, curves
 from regard.look.page import Table
 from regard.models.word2vec import SkipGram, Word2VecConfig, build_vocabulary
 from regard.tokenizers import Words
@@ -174,7 +174,7 @@ def learn(model: SkipGram, train: Shard, test: Shard, epochs: int, seed: int) ->
         ids = train.ids[step % steps * BLOCK :][:BLOCK]
         copies.read(ids, RATE * (1 - step / (epochs * steps)), [seed_of(seed, step)])
     copies.pool.shutdown()
-    return model.loss(test)
+    return model.loss(test) * BITS_PER_NAT
 
 
 def report(losses: Losses, path: Path | None, n_words: int, n_tokens: int) -> Result:
@@ -199,7 +199,7 @@ def report(losses: Losses, path: Path | None, n_words: int, n_tokens: int) -> Re
     return Result(
         title="How many numbers does a word need?",
         answer=(
-            f"{elbow} on {source}: from there on the loss hardly falls, {means[elbow]:.4f} nats "
+            f"{elbow} on {source}: from there on the loss hardly falls, {means[elbow]:.4f} bits "
             f"with {elbow} numbers and {means[max(means)]:.4f} with {max(means)}."
         ),
         question=__doc__ or "",
@@ -215,7 +215,7 @@ def report(losses: Losses, path: Path | None, n_words: int, n_tokens: int) -> Re
                 list(means),
                 {"test loss": center},
                 f"Skip-gram on {source}",
-                ("numbers in a vector", "loss of a prediction, nats"),
+                ("numbers in a vector", "loss of a prediction, bits"),
                 log="x",
                 ticks=True,
                 bands=bands,

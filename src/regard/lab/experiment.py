@@ -49,6 +49,7 @@ from regard.training.optimizer import factor
 from regard.training.progress import Reporter, Status
 from regard.training.step import Stepper
 
+BITS_PER_NAT = 1 / math.log(2)  # pages and claims have bits
 MIN_SHARE = 0.03  # of the work must be done before the remaining time is estimated
 Z = 1.959964  # 95% of a normal distribution lie within so many standard deviations
 ABOVE = math.nextafter(0.0, 1.0)  # the least number above 0, where a claim excludes 0 itself
@@ -714,8 +715,9 @@ def fit_hmm(
 
 
 def mean_loss(model: NeuralLanguageModel, batch: Batch) -> float:
+    """Return the bits per token of a batch."""
     with torch.no_grad():
-        return -float(model.score(batch.ids, batch.targets).double().mean())
+        return -float(model.score(batch.ids, batch.targets).double().mean()) * BITS_PER_NAT
 
 
 def last_symbol_accuracy(

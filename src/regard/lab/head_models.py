@@ -23,6 +23,7 @@ import regard
 from regard.data.shards import Shard
 from regard.errors import UserError
 from regard.evaluation.head_scores import NONE, HeadScores, entropy_bits, score_heads
+from regard.lab.experiment import BITS_PER_NAT
 from regard.layers.attention import CrossAttention
 from regard.layers.tap import Tap
 from regard.look.interventions import HeadPosition, tap_layer, without_heads
@@ -47,11 +48,13 @@ class Losses:
 
     @property
     def mean(self) -> float:
-        return float(self.nats.sum() / self.tokens.sum())
+        """Bits per token."""
+        return float(self.nats.sum() / self.tokens.sum()) * BITS_PER_NAT
 
     def resample(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return nats per token (N,) of rows (N, R) drawn with replacement."""
-        return np.asarray(self.nats[rows].sum(1) / np.maximum(1, self.tokens[rows].sum(1)))
+        """Return bits per token (N,) of rows (N, R) drawn with replacement."""
+        nats = self.nats[rows].sum(1) / np.maximum(1, self.tokens[rows].sum(1))
+        return np.asarray(nats * BITS_PER_NAT)
 
 
 @dataclass(frozen=True)

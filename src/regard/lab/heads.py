@@ -7,7 +7,7 @@ A head is described by the entropy of its weights, by how far back it attends, b
 earlier occurrence of the current token (copying) and on the token that followed that (induction:
 Elhage et al. 2021, Olsson et al. 2022, arXiv:2209.11895), among queries that have one. It is
 removed by setting to zero what it writes: its columns of the output projection. The loss is that on
-records the model was not trained on, of text nats per token. The run may be of a decoder, a
+records the model was not trained on, of text bits per token. The run may be of a decoder, a
 classifier, a masked language model, a translator, an image model or a captioner; heads that read
 patches or points have a distance in place of tokens, and cross-attention has an entropy alone.
 Heads that do the same work are each hardly missed alone: pruning them one by one, the least
@@ -96,7 +96,7 @@ def pruning_claims(n_heads: int, pruned: PruningCurves, *, brief: bool = False) 
             "some heads are missed more than others",
             "half of the heads, the least missed, cost at most half of what the other half costs",
             quantile_interval((least_half - base) - (most_half - base) / 2),
-            "{:.4f} against {:.4f} nats".format(*rises),
+            "{:.4f} against {:.4f} bits".format(*rises),
             most=0.0,
             may_fall=brief,
         ),
@@ -142,7 +142,7 @@ class EvaluatedDecoder:
     batches: Sequence[tuple[Tensor, Tensor, Tensor | None]]
     name: str
     spell: Callable[[int], str] = str  # a token as text
-    unit: ClassVar[str] = "nats per token"
+    unit: ClassVar[str] = "bits per token"
 
     def losses(self, removed: Sequence[HeadPosition] = ()) -> Losses:
         """Return the loss of every row without some heads."""
@@ -322,7 +322,7 @@ def answer(heads: Sequence[Head], pruned: Sequence[Losses]) -> str:
     first, base = heads[0], pruned[0].mean
     n = max(n for n, losses in enumerate(pruned) if losses.mean <= base * (1 + WITHIN))
     return (
-        f"Most missed is {first.name} ({first.scores.role}): {first.loss:+.4f} without it. "
+        f"Most missed is {first.name} ({first.scores.role}): {first.loss:+.4f} bits without it. "
         f"{n} of {len(heads)} heads can go before the loss rises by more than {WITHIN:.0%}."
     )
 
@@ -339,7 +339,7 @@ def head_scatter(heads: Sequence[Head]) -> Scatter | Bars:
     heads = placed
     return Scatter(
         np.array([[head.scores.offset, head.scores.bits] for head in heads]),
-        texts=[f"{h.name}: {h.scores.role}, {h.loss:+.4f} without it" for h in heads],
+        texts=[f"{h.name}: {h.scores.role}, {h.loss:+.4f} bits without it" for h in heads],
         groups=[head.scores.role for head in heads],
         marks={i: head.name for i, head in enumerate(heads[:3])},
         x_label="distance it attends over, on average",
@@ -355,6 +355,6 @@ def head_table(heads: Sequence[Head]) -> Table:
         numbers = [p.bits, p.offset, p.previous, p.same, p.induction]
         known = [None if math.isnan(number) else number for number in numbers]
         rows.append([head.name, p.role, head.loss, *known])
-    columns = ["head", "does", "loss more without it", "entropy, bits", "distance"]
+    columns = ["head", "does", "loss more without it, bits", "entropy, bits", "distance"]
     columns += ["on the token before", "on the same token", "on what followed it"]
     return Table(columns, rows, title="Heads, the most missed first")

@@ -176,7 +176,7 @@ def forecast_largest(losses: Losses, random: np.random.Generator) -> Forecast:
 
 
 def train(plan: Plan, stream: TextStream, size: int, characters: int, seed: int) -> float:
-    """Return nats per character on the end of the stream, after learning from so much of its start,
+    """Return bits per character on the end of the stream, after learning from so much of its start,
     at the step with the best validation loss: a model soon memorizes little data.
     """
     n_train = n_learnable(stream)
@@ -248,7 +248,7 @@ def report(forecasts: Mapping[str, Forecast], size: str, amount: str) -> Result:
     return Result(
         title="Would more data or a larger model help?",
         answer=(
-            "{}: {:.3f} nats with {:,} characters, {:.3f} with {:,}; {:.3f} with {:,} parameters, "
+            "{}: {:.3f} bits with {:,} characters, {:.3f} with {:,}; {:.3f} with {:,} parameters, "
             "{:.3f} with {:,}.".format(
                 "Both help" if falls(data) and falls(parameters) else "Not both",
                 *ends(data),
@@ -292,7 +292,7 @@ def law_curves(forecast: Forecast, label: str, title: str) -> Lines:
             ("law of all but the last", grid, [forecast.law.at(n) for n in grid]),
         ],
         x_label=label,
-        y_label="nats per character",
+        y_label="bits per character",
         title=title,
         log_x=True,
         bands={"measured": band},
@@ -308,7 +308,7 @@ def table(forecasts: Mapping[str, Forecast], fixed: Sequence[str]) -> Table:
         row = [name, other, str(law), f"[{low:.3f}, {high:.3f}]", largest, str(forecast.largest)]
         rows.append([*row, forecast.means[-1], law.at(2.0 * largest)])
     columns = ["of", "with", "law", "power, 95%", "largest", "forecast", "measured"]
-    title = "Power laws fitted to all but the largest, nats per character"
+    title = "Power laws fitted to all but the largest, bits per character"
     return Table([*columns, "forecast for twice as much"], rows, title=title)
 
 
@@ -317,5 +317,5 @@ def advice(forecasts: Mapping[str, Forecast]) -> Text:
     for name, forecast in forecasts.items():
         largest = forecast.sizes[-1]
         gain = forecast.law.at(largest) - forecast.law.at(2 * largest)
-        gains.append(f"twice the {name} would gain about {gain:.3f} nats per character")
+        gains.append(f"twice the {name} would gain about {gain:.3f} bits per character")
     return Text(f"In short: {gains[0]}; {gains[1]}.")

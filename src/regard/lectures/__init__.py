@@ -80,6 +80,22 @@ class LectureEntry:
             parts.pop()
         raise ValueError(f"code must be a dotted path of regard, got {self.code!r}")
 
+    def to_json(self, deck: Deck) -> dict[str, Any]:
+        """Return the document of `regard lecture --json` on a heading of a deck."""
+        erratum = load_errata()[self.erratum].right if self.erratum else ""
+        return {
+            "lecture": deck.number,
+            "heading": self.title,
+            "idea": self.idea,
+            "correction": plain(erratum),
+            "commands": self.commands,
+            "shows": plain(self.shows),
+            "class": self.code,
+            "file": f"src/{self.source}" if self.code else "",
+            "left_out": plain(self.left),
+            "reason": self.reason,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Erratum:
@@ -170,8 +186,8 @@ def load_deck(number: str) -> Deck:
 
 
 def find(text: str, entries: Sequence[LectureEntry], where: str) -> LectureEntry:
-    """Return the entry with this title, or the only one with these words in this order, or in any;
-    case and punctuation do not count.
+    """Return the entry with this title, or the only one with these words in this order, or in any,
+    or else in its idea; case and punctuation do not count.
     """
     wanted = simplify(text)
     titles = {simplify(entry.title): entry for entry in reversed(entries)}
@@ -191,11 +207,20 @@ def find(text: str, entries: Sequence[LectureEntry], where: str) -> LectureEntry
 
 
 def search(text: str, entries: Sequence[LectureEntry]) -> list[LectureEntry]:
-    """Return the entries whose title has all words of a text, or words that begin like them."""
+    """Return the entries whose title has all words of a text, or words that begin like them; if
+    none has, those whose title and idea have them.
+    """
     words = simplify(text).split()
-    titles = [f" {simplify(entry.title)}" for entry in entries]
-    matches = [bool(words) and all(f" {word}" in title for word in words) for title in titles]
-    return [entry for entry, matching in zip(entries, matches, strict=True) if matching]
+    titles = [entry.title for entry in entries]
+    for texts in (titles, [f"{entry.title} {entry.idea}" for entry in entries]):
+        matches = [
+            entry
+            for entry, of in zip(entries, texts, strict=True)
+            if words and all(f" {word}" in f" {simplify(of)}" for word in words)
+        ]
+        if matches:
+            return matches
+    return []
 
 
 def simplify(text: str) -> str:

@@ -78,6 +78,7 @@ def add_text_figures(report: TextReport, page: Page) -> None:
             unit="share of all symbols",
         ),
     )
+    _add_copies(page, report)
     _add_entropies(page, report)
     if len(report.lengths.histogram) > 1:
         page.section("Lengths", "How long the texts are; a model reads at most its context.")
@@ -86,6 +87,24 @@ def add_text_figures(report: TextReport, page: Page) -> None:
         counts = [float(n) for *_, n in bars]
         labels = ("length in characters", report.unit)
         page.add(Histogram(edges, counts, f"{report.unit.capitalize()} by length", *labels))
+
+
+def _add_copies(page: Page, report: TextReport) -> None:
+    """List texts that occur more than once, and held-out ones that training almost has."""
+    tables = []
+    if report.repeated:
+        rows = [[text, count] for text, count in report.repeated]
+        tables.append(Table(["text", "times"], rows, title="The same text several times"))
+    near = report.labels.near if report.labels else {}
+    pairs = [[split, *pair] for split, found in near.items() for pair in found.examples]
+    if pairs:
+        columns = ["split", "held-out text", "training has"]
+        tables.append(Table(columns, pairs, title="Near-duplicates across splits"))
+    if tables:
+        note = "Held-out texts that training has, exactly or almost, make metrics look better."
+        page.section("Copies", note)
+        for table in tables:
+            page.add(table)
 
 
 def _add_entropies(page: Page, report: TextReport) -> None:

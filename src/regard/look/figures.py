@@ -56,6 +56,7 @@ DPI = 300
 FONT_SIZE = 7
 MOST_LABELS = 40  # on one axis of a map
 MOST_MAPS = 24  # of one item
+MANY_GROUPS = 7  # more have their names among the points
 OVERLAY = 0.45  # opacity of a map over an image, as on the page
 TILT, TURN = 0.5, 0.6  # viewing angles of point clouds, radians
 MOST_TOKENS = 1500  # written out in a surprise panel; the strip below shows all of them
@@ -313,7 +314,12 @@ def draw_scatter(panel: Any, scatter: Scatter) -> None:
         for group, name in enumerate(names):
             turn, shade = divmod(group, len(palette))
             style = {"color": palette[shade], "marker": "os^D"[turn % 4], "label": _plain(name)}
-            axes.scatter(*points[group_ids == group].T, s=10, alpha=0.8, linewidths=0, **style)
+            members = points[group_ids == group]
+            axes.scatter(*members.T, s=10, alpha=0.8, linewidths=0, **style)
+            if len(names) > MANY_GROUPS:
+                axes.annotate(
+                    _plain(name), np.median(members, 0), ha="center", va="center", weight="bold"
+                )
         _legend(axes, 2)
     elif len(scatter.values):
         collection = axes.scatter(
@@ -325,6 +331,11 @@ def draw_scatter(panel: Any, scatter: Scatter) -> None:
     for i, name in scatter.marks.items():
         axes.scatter(*points[i], s=42, facecolor="none", edgecolor=colours("ink")[0])
         axes.annotate(_plain(name), points[i], (6, 3), textcoords="offset points")
+    if scatter.outline:
+        corners = [(x, y) for x, y, _ in scatter.outline]
+        axes.plot(*zip(*corners, corners[0], strict=True), color=colours("muted")[0], linewidth=1)
+        for x, y, name in scatter.outline:
+            axes.annotate(_plain(name), (x, y), (0, 4), textcoords="offset points", ha="center")
     if scatter.diagonal:
         ends = [points.min(), points.max()]
         axes.plot(ends, ends, color=colours("muted")[0], linestyle="--", linewidth=1)

@@ -102,7 +102,7 @@ def _add_file(page: Page, forecaster: Forecaster, file: Path, target: int) -> Fo
     past, future, end = forecaster.last_window(series)
     history = series.values[max(0, end - HISTORY * encoder.horizon) : end]
     for c in _shown(target, len(forecast.columns)):
-        page.add(_chart(history[:, c], None, forecast, c))
+        page.add(fan_chart(history[:, c], None, forecast, c))
     return ForecastContext(forecaster, past, future, target)
 
 
@@ -118,7 +118,7 @@ def _add_window(page: Page, forecaster: Forecaster, target: int) -> ForecastCont
     )
     page.add(answer_forecast(forecast, target, truth[:, target]))
     for c in _shown(target, len(forecast.columns)):
-        page.add(_chart(history[:, c], truth[:, c], forecast, c))
+        page.add(fan_chart(history[:, c], truth[:, c], forecast, c))
     values, lookback = window.read()[0], window.lookback
     future = values[lookback:, forecaster.tokenizer.n_channels :]
     return ForecastContext(forecaster, values[:lookback], future, target)
@@ -176,7 +176,7 @@ def _shown(target: int, count: int) -> list[int]:
     return [target, *(c for c in range(count) if c != target)][:MOST_TARGETS]
 
 
-def _chart(
+def fan_chart(
     history: NDArray[Any], truth: NDArray[Any] | None, forecast: SeriesForecast, c: int
 ) -> Lines:
     """Return the past, the forecast with its fan and, where known, the truth of one channel."""
@@ -290,7 +290,7 @@ def _add_worst(page: Page, forecaster: Forecaster) -> None:
     page.section("The worst windows", f"Of the {name} split, each a horizon apart from the others.")
     page.add(_table_of_worst(order, error, forecaster))
     forecast, history, truth = describe_window(forecaster, windows.take(np.array([order[0]])))
-    page.add(_chart(history[:, 0], truth[:, 0], forecast, 0))
+    page.add(fan_chart(history[:, 0], truth[:, 0], forecast, 0))
 
 
 def _table_of_worst(order: list[int], error: NDArray[Any], forecaster: Forecaster) -> Table:

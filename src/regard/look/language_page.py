@@ -175,18 +175,30 @@ def beam_tree(trace: ForwardTrace, nodes: Sequence[Node], best: Generated | None
     """Return the search as a tree with its prompt as root, and the best sequence marked."""
     if not nodes:
         return Text("The search found nothing: every next token is forbidden here.")
-    content = [i for i in trace.prompt if i != trace.tokenizer.start]
-    prompt = trace.tokenizer.decode(content) if content else trace.tokenizer.text(trace.prompt[0])
-    if content and len(prompt) > 8:
-        prompt = f"…{prompt[-7:]}"
+    title = f"Search from {quote(trace, trace.prompt)}"
+    return search_tree(trace.tokenizer, trace.prompt, nodes, best, title)
+
+
+def search_tree(
+    tokenizer: Tokenizer,
+    prompt: Sequence[int],
+    nodes: Sequence[Node],
+    best: Generated | None,
+    title: str = "",
+) -> BeamTree:
+    """Return a search as a tree whose root is the end of its prompt."""
+    content = [i for i in prompt if i != tokenizer.start]
+    shown = tokenizer.decode(content) if content else tokenizer.text(prompt[0])
+    if content and len(shown) > 8:
+        shown = f"…{shown[-7:]}"
     root: dict[str, Any] = {"id": 0, "parent": None, "step": 0, "score": 0.0}
-    tree = [root | {"token": prompt, "kept": True, "finished": False}]
+    tree = [root | {"token": shown, "kept": True, "finished": False}]
     for node in nodes:
         tree.append(
             {
                 "id": node.id + 1,
                 "parent": 0 if node.parent is None else node.parent + 1,
-                "token": trace.tokenizer.text(node.token),
+                "token": tokenizer.text(node.token),
                 "score": node.score,
                 "kept": node.alive or node.finished,
                 "finished": node.finished,
@@ -197,7 +209,6 @@ def beam_tree(trace: ForwardTrace, nodes: Sequence[Node], best: Generated | None
     at: int | None = None
     for token in best.ids if best else ():
         at = children[at, token]
-    title = f"Search from {quote(trace, trace.prompt)}"
     return BeamTree(tree, best=0 if at is None else at + 1, title=title)
 
 

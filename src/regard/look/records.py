@@ -67,6 +67,11 @@ def mark_position(tokenizer: Tokenizer, record: NDArray[Any], position: int) -> 
     return f"{left}[{token}]{right}"
 
 
+def has_picture(tokenizer: Tokenizer) -> bool:
+    """Return whether the items of a tokenizer are drawn in a way of their own."""
+    return any(cls in PICTURES for cls in type(tokenizer).__mro__)
+
+
 @register_picture(AlphabetTokenizer)
 def draw_letters(tokenizer: AlphabetTokenizer, record: NDArray[Any], text: str) -> Picture:
     return {"text": text or tokenizer.decode_record(record), "mono": True}
@@ -158,8 +163,21 @@ class Records:
         return examples
 
 
+@dataclass(frozen=True)
+class FileRecord:
+    """A record as it is in the files: its text, and its location as file:line, "" where unknown."""
+
+    text: str
+    location: str
+
+
 def read_texts(records: Records) -> dict[int, str]:
-    """Return the texts of records, by number, from the files of the run; {} where they are gone.
+    """Return the texts of records, by number, from the files of the run; {} where they are gone."""
+    return {number: one.text for number, one in find_in_files(records).items()}
+
+
+def find_in_files(records: Records) -> dict[int, FileRecord]:
+    """Return the records of the files of a run, by number; {} where the files are gone.
 
     Tokens do not say what an unknown word was. A record is found by its tokens and targets; equal
     ones are in the order of the files.
@@ -167,7 +185,7 @@ def read_texts(records: Records) -> dict[int, str]:
     predictor, wanted = records.predictor, defaultdict[bytes, list[int]](list)
     for one in range(records.shard.records // records.shard.views):
         wanted[_key(records.row(one), _targets(records, one))].append(one)
-    texts: dict[int, str] = {}
+    files: dict[int, FileRecord] = {}
     try:
         chunks = _chunks_of_split(predictor, records.split)
     except (UserError, OSError):
@@ -175,10 +193,12 @@ def read_texts(records: Records) -> dict[int, str]:
     for chunk in chunks:
         rows = _rows_of(predictor, chunk)
         second = chunk.sources or [""] * len(chunk.texts)
-        for text, other, row in zip(chunk.texts, second, rows, strict=True):
+        for i, (text, other, row) in enumerate(zip(chunk.texts, second, rows, strict=True)):
             if wanted.get(row):
-                texts[wanted[row].pop(0)] = f"{text} | {other}" if other else text
-    return texts
+                location = chunk.place(i) if chunk.place else ""
+                joined = f"{text} | {other}" if other else text
+                files[wanted[row].pop(0)] = FileRecord(joined, location)
+    return files
 
 
 def _chunks_of_split(predictor: Predictor, split: str) -> list[SourceChunk]:

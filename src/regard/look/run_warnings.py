@@ -9,6 +9,7 @@ from typing import Any
 from regard.run import Run
 
 ENOUGH_BLEU = 1.0  # below it, translations share next to nothing with their references
+USEFUL_BLEU = 10.0  # below it, few translations can be understood
 TRIVIAL = {  # metrics that are greater if a model is better: their trivial value, and whose it is
     "mcc": (0.0, "always predicting the same class"),
     "auroc": (0.5, "guessing"),
@@ -62,6 +63,11 @@ def _not_better(metrics: dict[str, Any], where: str) -> Iterator[str]:
     bleu = (metrics.get("bleu") or {}).get("value")
     if bleu is not None and bleu < ENOUGH_BLEU:
         yield f"does not translate: its BLEU {where} is {bleu:.1f} of 100."
+    elif bleu is not None and bleu < USEFUL_BLEU:
+        yield (
+            f"translates badly: its BLEU {where} is {bleu:.1f} of 100, and below {USEFUL_BLEU:.0f} "
+            "few translations can be understood. Its alignment may be chance."
+        )
 
 
 def _uniform(metrics: dict[str, Any], run: Run) -> Iterator[str]:

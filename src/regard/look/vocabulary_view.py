@@ -7,13 +7,23 @@ molecules are read atom by atom with `--tokenizer smiles` and group by group wit
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from functools import singledispatch
+from importlib.util import find_spec
 
-from regard.look.page import Facts, Page, Table
-from regard.tokenizers.smiles import SmilesBPE, functional_groups
+from regard.look.molecules import draw_structure
+from regard.look.page import Facts, Page, RecordList, ShownRecord, Table
+from regard.tokenizers.smiles import SmilesBPE, functional_groups, parse_smiles
 
 MOST_GROUPS = 60  # listed
-PREFIX = "fr_"  # of RDKit's names of functional groups
+MOST_DRAWN = 24
+# Of RDKit's descriptions, such as "Number of ether oxygens (including phenoxy)", the first words.
+COUNTED, DETAIL = "Number of ", re.compile(r",| \(| -| excluding | of at least | with no ")
+# RDKit calls these amines, but they match amides, nitriles and pyridines as well.
+NITROGENS = {"fr_NH2": "NH₂", "fr_NH1": "NH", "fr_NH0": "N without hydrogen"}
+
+Names = Mapping[str, Sequence[str]]  # functional groups by token
 
 
 @singledispatch
@@ -23,10 +33,9 @@ def add_vocabulary(tokenizer: object, page: Page, text: str = "") -> None:
 
 @add_vocabulary.register
 def add_groups(tokenizer: SmilesBPE, page: Page, text: str = "") -> None:
-    """List the groups of atoms, the largest first, with the functional groups that they have."""
+    """List and draw the groups of atoms, those with most functional groups first."""
     atoms = tokenizer.atoms.tolist()
     merged = [i for i, n in enumerate(atoms) if n > 1]
-    single = sum(n == 1 for n in atoms)
     names = group_names(tokenizer)
     page.section(
         "Groups of atoms",
@@ -34,7 +43,7 @@ def add_groups(tokenizer: SmilesBPE, page: Page, text: str = "") -> None:
         "same molecules are read with --tokenizer smiles. Functional groups are RDKit's.",
     )
     facts: list[tuple[str, object]] = [
-        ("tokens of one atom", single),
+        ("tokens of one atom", sum(n == 1 for n in atoms)),
         ("groups of several", len(merged)),
         ("of these with a functional group", len(names)),
     ]
@@ -42,24 +51,70 @@ def add_groups(tokenizer: SmilesBPE, page: Page, text: str = "") -> None:
         ids = [int(i) for i in tokenizer.encode(text)]
         facts.append(("this molecule", " · ".join(tokenizer.text(i) for i in ids)))
     page.add(Facts(facts))
-    rows: list[list[object]] = []
-    for i in sorted(merged, key=lambda i: (-len(names.get(tokenizer.text(i), ())), -atoms[i], i)):
-        token = tokenizer.text(i)
-        rows.append([token, atoms[i], ", ".join(names.get(token, ())) or "–"])
+    merged.sort(key=lambda i: (-len(names.get(tokenizer.text(i), ())), -atoms[i], i))
+    groups = {tokenizer.text(i): atoms[i] for i in merged}
+    drawn, listed = draw_groups(groups, names), list_groups(groups, names)
+    page.add(*([drawn] if drawn.records else []), listed)
+
+
+def draw_groups(groups: Mapping[str, int], names: Names) -> RecordList:
+    """Draw the groups, with their number of atoms, that RDKit reads as molecules, each molecule
+    once; without RDKit none.
+    """
+    records: list[ShownRecord] = []
+    complete = parsed_groups(groups)
+    for token in complete.values():
+        structure = draw_structure(token) if len(records) < MOST_DRAWN else None
+        if structure is not None:
+            paths = [list(path) for path in structure.paths]
+            picture = {"text": token, "mono": True, "paths": paths, "size": structure.size}
+            named = ", ".join(names.get(token, ())) or "no functional group"
+            size = f"{groups[token]} atoms"
+            records.append(
+                ShownRecord(picture=picture, prediction=size, truth=named, is_error=False)
+            )
+    note = (
+        f"{len(records)} of {len(complete)} groups that are molecules by themselves, in which "
+        f"RDKit fills the open bonds with hydrogen. The other {len(groups) - len(complete)} have "
+        "an open ring or branch, or are another spelling of one of these."
+    )
+    return RecordList(records=records, note=note, title="The groups, drawn")
+
+
+def parsed_groups(groups: Mapping[str, int]) -> dict[str, str]:
+    """Return the first group for each molecule, by its canonical SMILES; without RDKit none."""
+    first: dict[str, str] = {}
+    if find_spec("rdkit") is not None:
+        for token in groups:
+            molecule = parse_smiles(token)
+            if molecule is not None:
+                first.setdefault(molecule, token)
+    return first
+
+
+def list_groups(groups: Mapping[str, int], names: Names) -> Table:
+    rows = [[token, n, ", ".join(names.get(token, ())) or "–"] for token, n in groups.items()]
     part = f", {MOST_GROUPS} of {len(rows):,}" if len(rows) > MOST_GROUPS else ""
-    columns = ["group", "atoms", "functional groups"]
     title = f"The vocabulary of groups, those with most functional groups first{part}"
-    page.add(Table(columns, rows[:MOST_GROUPS], ["left", "right", "left"], title=title))
+    columns = ["group", "atoms", "functional groups"]
+    return Table(columns, rows[:MOST_GROUPS], ["left", "right", "left"], title=title)
 
 
-def group_names(tokenizer: SmilesBPE) -> dict[str, tuple[str, ...]]:
+def group_names(tokenizer: SmilesBPE) -> Names:
     """Return the functional groups of each token that has some, in words; none without RDKit."""
-    from importlib.util import find_spec
-
     if find_spec("rdkit") is None:
         return {}
+    from rdkit.Chem import Fragments
+
+    words = {name: describe(function.__doc__ or name) for name, function in Fragments.fns}
+    words |= NITROGENS
     groups = functional_groups(tokenizer).names
     return {
-        token: tuple(name.removeprefix(PREFIX).replace("_", " ") for name in names)
-        for token, names in groups.items()
+        token: list(dict.fromkeys(words[name] for name in names)) for token, names in groups.items()
     }
+
+
+def describe(text: str) -> str:
+    """Return what RDKit counts in few words: "Number of Primary amines" are primary amines."""
+    words = DETAIL.split(text.removeprefix(COUNTED))[0].strip()
+    return words[0].lower() + words[1:] if words[1:2].islower() else words

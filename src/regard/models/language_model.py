@@ -53,15 +53,15 @@ class LanguageModel(Model):
         affect each other.
         """
 
+    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+        return self.logits(source.ids, tap=tap)  # causal: padding at the end changes nothing
+
     def predictions(self, ids: Tensor, *, tap: Tap | None = None) -> Callable[[slice], Tensor]:
         """Read one row of (1, T) ids once; return a function from some of its positions to the
         logits (n, V) of the tokens after them.
         """
         logits = self.logits(ids, tap=tap)[0]  # (T, V)
         return lambda rows: logits[rows]
-
-    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        return self.logits(source.ids, tap=tap)  # causal: padding at the end changes nothing
 
     def score(
         self,

@@ -497,6 +497,10 @@ class TableModel(VariableBuffers, CountingModel, LanguageModel):
             cached = self._backoff = self.codes, self.smooth(self.table)
         return cached[1]
 
+    def set_backoff(self, backoff: BackoffTable) -> None:
+        """Use these probabilities in place of those of `smooth`."""
+        self._backoff = self.codes, backoff
+
     def buffer_error(self) -> str:
         fits = len(self.codes) == len(self.counts) and bool((self.codes.diff() > 0).all())
         return "" if fits else "codes must be sorted and have as many counts"

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from regard.data import Progress, no_progress
 from regard.data.inputs import InputReader, RecordNotes, TokenLimit, quiet
@@ -25,9 +27,11 @@ from regard.evaluation import (
     to_document,
 )
 from regard.evaluation.bootstrap import Floats
+from regard.evaluation.record_errors import RecordErrors
 from regard.layers.int8 import to_int8
 from regard.layers.tap import Tap
 from regard.notebook import html_table
+from regard.pipelines.vector_sets import VectorSet, token_table
 from regard.registry import MODALITIES, TASKS
 from regard.run import CONFIG, FORBIDDEN, Run
 from regard.tokenizers import Tokenizer
@@ -73,6 +77,7 @@ def one_or_many(
 
 
 P = TypeVar("P", bound="Pipeline")
+MOST_RECORDS = 50_000  # whose errors are listed
 GIVEN = "given"  # the name of the user's files, in place of a split
 
 
@@ -134,6 +139,19 @@ class Evaluation:
         self.document["against"] = to_document(gaps) | {"run": name, "verdict": verdict}
 
 
+class HeldOutPart(NamedTuple):
+    """Records of a held-out split, and their numbers there."""
+
+    split: str
+    shard: Shard
+    numbers: NDArray[np.int64]
+
+
+def spaced(count: int, most: int) -> NDArray[np.int64]:
+    """Return at most `most` numbers below `count`, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
 class PreparedInput(NamedTuple):
     """One input as tensors by name, and a function that runs the model on it once."""
 
@@ -145,6 +163,7 @@ class Pipeline(ABC):
     """A model with its tokenizers. `run` is None if it was not loaded from a run folder."""
 
     task: ClassVar[str]
+    activities: ClassVar[tuple[str, ...]] = ()  # what it can be played with, for pages
     scores_masked: ClassVar[bool] = False  # `score` masks each token in turn
 
     def __init__(self, model: Any, tokenizer: Tokenizer, run: Run | None = None) -> None:
@@ -251,6 +270,37 @@ class Pipeline(ABC):
         it is the sum of.
         """
         raise UserError(f"a {type(self).__name__} has no loss of single records")
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the files of records contain labels or values."""
+        return False
+
+    def record_errors(self, most: int = MOST_RECORDS) -> RecordErrors:
+        """Return how well the model does on each held-out record, of at most `most` of them."""
+        raise UserError(f"a {type(self).__name__} has no errors of single records")
+
+    def held_out_part(self, most: int) -> HeldOutPart:
+        """Return at most `most` of the held-out records, evenly spaced, all of their views."""
+        split, shard = self.held_out()
+        count = shard.records // shard.views
+        numbers = spaced(count, count if shard.is_text else most)
+        if len(numbers) < count:
+            views = numbers[:, None] * shard.views + np.arange(shard.views)
+            shard = shard.take(views.ravel())
+        return HeldOutPart(split, shard, numbers)
+
+    def describe_records(self, numbers: Sequence[int]) -> list[str]:
+        """Return what is predicted for held-out records where `record_errors` leaves it out because
+        it takes long; [] if it leaves nothing out.
+        """
+        return []
+
+    @property
+    def vector_sets(self) -> Mapping[str, Callable[[int], VectorSet]]:
+        """What can be drawn as points, by name; a function makes at most so many vectors."""
+        table = token_table(self.model, self.tokenizer)
+        return {} if table is None else {"tokens": table}
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Evaluate on the user's files, or on the held-out split."""

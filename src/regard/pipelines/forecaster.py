@@ -23,10 +23,13 @@ from regard.evaluation.forecasting import (
     LEVELS,
     ForecastResult,
     at_levels,
+    forecast_windows,
     measure_forecasts,
+    truths_of,
 )
+from regard.evaluation.record_errors import RecordErrors
 from regard.notebook import html_table
-from regard.pipelines import EvaluationRequest, Pipeline, PreparedInput
+from regard.pipelines import MOST_RECORDS, EvaluationRequest, Pipeline, PreparedInput, spaced
 from regard.storage import read_tensors
 
 
@@ -70,6 +73,7 @@ class Forecaster(Pipeline):
     """A forecaster of series."""
 
     task: ClassVar[str] = "forecast"
+    activities: ClassVar[tuple[str, ...]] = ("forecast",)
     tokenizer: Any
 
     def predict(self, source: Any = None) -> Any:
@@ -174,6 +178,21 @@ class Forecaster(Pipeline):
         if windows is None:
             raise UserError(f"{self.run}: the run holds no {name} windows")
         return name, windows, corpus
+
+    def record_errors(self, most: int = MOST_RECORDS) -> RecordErrors:
+        name, windows, _ = self.windows()
+        numbers = spaced(windows.records, most)
+        windows = windows.take(numbers)
+        model, encoder = self.model, self.tokenizer
+        outputs = torch.from_numpy(forecast_windows(model, windows))
+        point = encoder.restore(model.point(outputs).double().numpy())  # (R, H, C)
+        truth = encoder.restore(truths_of(windows, encoder.n_channels))
+        errors = np.abs(point - truth).reshape(len(point), -1)
+        known = np.isfinite(errors)
+        sums = np.where(known, errors, 0.0).sum(1)
+        losses = np.where(known.any(1), sums / np.maximum(known.sum(1), 1), np.nan)
+        texts = [f"window {i + 1:,}" for i in numbers]
+        return RecordErrors(name, numbers, texts, losses, "mean absolute error", known.sum(1))
 
     def prepare(self, item: str = "", target: str = "") -> PreparedInput:
         if item:

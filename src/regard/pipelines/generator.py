@@ -25,10 +25,17 @@ from regard.errors import UsageError, UserError
 from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import open_corpus, shard_from
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
+from regard.evaluation.record_errors import RecordErrors, errors_of_tokens
 from regard.evaluation.validity import Validity, measure_validity
 from regard.layers.tap import Tap
 from regard.models.language_model import LanguageModel
-from regard.pipelines import EvaluationRequest, Pipeline, PreparedInput, one_or_many
+from regard.pipelines import (
+    MOST_RECORDS,
+    EvaluationRequest,
+    Pipeline,
+    PreparedInput,
+    one_or_many,
+)
 from regard.run import Run
 from regard.tokenizers import Tokenizer
 
@@ -66,6 +73,7 @@ class Generator(Pipeline):
     """A language model, to generate, score and explain."""
 
     task = "next"
+    activities = ("sample", "beam")
 
     def __init__(
         self,
@@ -146,12 +154,33 @@ class Generator(Pipeline):
         Samples by default. Never produces `<pad>`, `<S>` or `<unk>`.
         """
         items, one = one_or_many("prompts", prompts)
+        sequences = self.generate_ids(
+            [self.prompt_ids(prompt) for prompt in items],
+            strategy,
+            max_new=max_new,
+            forbidden=forbidden,
+            on_token=on_token,
+            batch_size=batch_size,
+        )
+        return sequences[0] if one else sequences
+
+    def generate_ids(
+        self,
+        prompts: Sequence[Sequence[int]],
+        strategy: Strategy | None = None,
+        *,
+        max_new: int = 200,
+        forbidden: ForbiddenTransitions | None = None,
+        on_token: Callable[[int, int], None] | None = None,
+        batch_size: int = 64,
+    ) -> list[list[Generated]]:
+        """Continue prompts given as ids, with their beginning (`prompt_ids`)."""
         tokenizer = self.tokenizer
         rules = [r for r in (self.forbidden, forbidden) if r is not None]
         constraint = rules[0] | rules[1] if len(rules) == 2 else rules[0] if rules else None
-        sequences = generate(
+        return generate(
             self.model,
-            [self.prompt_ids(prompt) for prompt in items],
+            prompts,
             strategy or Sample(),
             max_new=max_new,
             end=tokenizer.end,
@@ -163,7 +192,6 @@ class Generator(Pipeline):
             batch_size=batch_size,
             session=self.session,
         )
-        return sequences[0] if one else sequences
 
     def continuations(
         self,
@@ -281,6 +309,10 @@ class Generator(Pipeline):
         most = int(self.model.config.max_len)
         row = torch.from_numpy(np.array(ids[:most], np.int64))[None]  # (1, T)
         return PreparedInput({"ids": row}, lambda tap: self.model.logits(row, tap=tap))
+
+    def record_errors(self, most: int = MOST_RECORDS) -> RecordErrors:
+        split, shard, numbers = self.held_out_part(most)
+        return errors_of_tokens(self.model, shard, self.tokenizer, split, numbers, self.forbidden)
 
     def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
         losses = self.measure(shard)

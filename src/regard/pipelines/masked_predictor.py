@@ -4,6 +4,7 @@ pseudo-log-likelihoods and the effects of variants.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ from regard.evaluation.masked_tokens import (
     score_variants,
 )
 from regard.evaluation.predictions import Predictions
+from regard.evaluation.record_errors import RecordErrors
+from regard.pipelines import MOST_RECORDS
 from regard.pipelines.predictor import Predictor
 
 
@@ -73,6 +76,10 @@ class MaskedPredictor(Predictor):
     """A masked language model, which fills in tokens, embeds texts and scores them."""
 
     scores_masked: ClassVar[bool] = True
+
+    @property
+    def activities(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("fill",) if self.tokenizer.reads_text else ()
 
     def fill(self, text: str, *, num: int = 5) -> list[FilledMask]:
         """Return the most probable tokens for each `[MASK]` or `<mask>` of a text; all masks are
@@ -156,6 +163,15 @@ class MaskedPredictor(Predictor):
     def predict_shard(self, shard: Shard, progress: Progress = no_progress) -> Predictions:
         with evaluating(self.model):
             return measure_masked(self.model, shard, self.tokenizer)
+
+    def record_errors(self, most: int = MOST_RECORDS) -> RecordErrors:
+        split, shard, numbers = self.held_out_part(most)
+        sums = self.predict_shard(shard).scores
+        texts = [self.record_text(shard, i) for i in range(shard.records)]
+        counts = sums[:, 2]
+        losses = np.where(counts > 0, sums[:, 0] / np.maximum(counts, 1) / math.log(2), math.nan)
+        lengths = np.diff(shard.offsets) - sum(self.tokenizer.markers)
+        return RecordErrors(split, numbers, texts, losses, "bits per masked token", lengths)
 
     def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
         sums = self.predict_shard(shard).scores

@@ -8,7 +8,7 @@ single one, the scheme is called BIOES or BILOU. `merge_spans` joins tagged word
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,14 +31,26 @@ from regard.evaluation import Report, to_document
 from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import labelled_from, shard_of
 from regard.evaluation.predictions import (
+    PREDICTIONS,
     Predictions,
     load_intervals,
+    load_predictions,
     predict_shard,
 )
+from regard.evaluation.record_errors import RecordErrors, errors_of_predictions
 from regard.layers.embeddings import Inputs
 from regard.models.supervised import SupervisedModel
-from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, PreparedInput, one_or_many
+from regard.pipelines import (
+    MOST_RECORDS,
+    Evaluation,
+    EvaluationRequest,
+    Pipeline,
+    PreparedInput,
+    one_or_many,
+    spaced,
+)
 from regard.pipelines.generator import REQUEST
+from regard.pipelines.vector_sets import VectorSet
 from regard.run import Run
 from regard.storage import StoredIntervals
 from regard.tokenizers import Tokenizer
@@ -384,6 +396,59 @@ class Predictor(Pipeline):
         assert batch.segments is not None
         source = Inputs(batch.ids, batch.segments)
         return PreparedInput({"ids": batch.ids}, lambda tap: self.model.predict(source, tap=tap))
+
+    @property
+    def has_targets(self) -> bool:
+        return self.targets.kind.written
+
+    def record_errors(self, most: int = MOST_RECORDS) -> RecordErrors:
+        split, shard, numbers = self.held_out_part(most)
+        predictions, count = self.held_out_predictions(most), len(numbers)
+        texts = [self.record_text(shard, i) for i in range(count)]
+        lengths = np.diff(shard.offsets)[:: shard.views] - sum(self.tokenizer.markers)
+        return errors_of_predictions(predictions, split, numbers, texts, lengths)
+
+    def held_out_predictions(self, most: int = MOST_RECORDS) -> Predictions:
+        """Return the predictions for the records of `held_out_part`: those stored when training
+        ended, if there are as many, or new ones.
+        """
+        _, shard, numbers = self.held_out_part(most)
+        if self.run is not None and (self.run / PREDICTIONS).exists():
+            stored = load_predictions(self.run.path)
+            if stored.records == len(numbers):
+                return stored
+        return self.predict_shard(shard)
+
+    def record_text(self, shard: Shard, number: int) -> str:
+        """Return a record as a text, or its number where it is none."""
+        tokenizer = self.tokenizer
+        if not tokenizer.reads_text:
+            return f"{tokenizer.words[0]} {number + 1:,}"
+        text = str(tokenizer.decode_record(shard.record(number * shard.views)))
+        if shard.source is None:
+            return text
+        second = tokenizer.decode_record(shard.source.record(number * shard.views))
+        return f"{text} | {second}"
+
+    @property
+    def vector_sets(self) -> Mapping[str, Callable[[int], VectorSet]]:
+        tables = dict(super().vector_sets)
+        return {"records": self.record_vectors, **tables} if self.embeds else tables
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the model has a vector for each record."""
+        return hasattr(self.model, "embed")
+
+    def record_vectors(self, most: int) -> VectorSet:
+        """Return the vectors of at most so many held-out records, evenly spaced."""
+        shard = self.held_out()[1]
+        if shard.targets is None:  # of masked tokens there are none
+            none = self.targets.kind.unlabelled(self.targets, shard.records, shard.tokens)
+            shard = replace(shard, targets=none)
+        chosen = spaced(shard.records // shard.views, most)
+        names = [self.record_text(shard, int(i)) for i in chosen]
+        return VectorSet(names, np.stack(self.vectors(shard, chosen)), records=chosen)
 
     def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
         return self.predict_shard(shard).losses()

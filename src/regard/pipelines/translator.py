@@ -7,28 +7,38 @@ empty source has an empty translation. If sources are images, a translation is a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from regard.data.inputs import InputReader, Item, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import Beam, ForbiddenTransitions, Generated, Strategy
 from regard.decoding.engine import RATIO, TranslationSession, translate
+from regard.errors import UserError
 from regard.evaluation.bootstrap import Floats
 from regard.evaluation.eval_data import pair_items, pairs_from, shard_of
 from regard.evaluation.language_modeling import ScoredRecord, TokenLosses, measure, score
+from regard.evaluation.record_errors import RecordErrors, errors_of_tokens
 from regard.evaluation.translation import TranslationReport, measure_translation
 from regard.layers.embeddings import Inputs
 from regard.layers.tap import Tap
 from regard.models.seq2seq import Seq2SeqModel
-from regard.pipelines import EvaluationRequest, Pipeline, PreparedInput, one_or_many
+from regard.pipelines import (
+    MOST_RECORDS,
+    EvaluationRequest,
+    Pipeline,
+    PreparedInput,
+    one_or_many,
+)
 from regard.pipelines.generator import REQUEST, GeneratedText
+from regard.pipelines.vector_sets import VectorSet, token_table
 from regard.run import Run
 from regard.tokenizers import Tokenizer
 
@@ -45,6 +55,7 @@ class Translator(Pipeline):
 
     task = "target"
     reads_source = True
+    activities = ("translate",)
 
     def __init__(
         self,
@@ -171,9 +182,18 @@ class Translator(Pipeline):
         max_new: int = 0,
         batch_size: int = 64,
         keys: Sequence[int] | None = None,
+        prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Generated]]:
-        """Translate sources given as ids without markers, into ids; `keys` seed the samples."""
-        tokenizer = self.tokenizer
+        """Translate sources given as ids without markers, into ids; `keys` seed the samples.
+
+        With `prefixes`, the beginning of each translation as ids, what follows it is returned.
+        """
+        tokenizer, most = self.tokenizer, int(self.model.config.max_len)
+        longest = max(map(len, prefixes or ()), default=0)
+        if longest >= most:
+            raise UserError(
+                f"a beginning of {longest:,} tokens leaves no room: the model writes {most:,}"
+            )
         return translate(
             self.model,
             [self.readable(source) for source in sources],
@@ -188,6 +208,7 @@ class Translator(Pipeline):
             batch_size=batch_size,
             session=self.session,
             keys=keys,
+            prefixes=prefixes,
         )
 
     def _translation(self, text: str, sequence: Generated, cut: int) -> Translation:
@@ -281,6 +302,42 @@ class Translator(Pipeline):
             return logits
 
         return PreparedInput({"source": row, "ids": ids}, run)
+
+    def record_errors(self, most: int = MOST_RECORDS) -> RecordErrors:
+        split, shard, numbers = self.held_out_part(most)
+        assert shard.source is not None
+        errors = errors_of_tokens(self.model, shard, self.tokenizer, split, numbers, self.forbidden)
+        texts = [self.source_text(shard.source, i) for i in range(shard.records)]
+        return replace(errors, texts=texts, truths=errors.texts)
+
+    def describe_records(self, numbers: Sequence[int]) -> list[str]:
+        sources = [self.held_out_source(number) for number in numbers]
+        sequences = self.translate_ids(sources, keys=numbers)
+        return [self.tokenizer.decode(best.ids) for best, *_ in sequences]
+
+    def source_text(self, sources: Shard, number: int) -> str:
+        """Return a source as a text, or its number where it is none."""
+        tokenizer = self.source_tokenizer
+        if not tokenizer.reads_text:
+            return f"{tokenizer.words[0]} {number + 1:,}"
+        return str(tokenizer.decode_record(sources.record(number)))
+
+    def held_out_source(self, number: int) -> NDArray[Any]:
+        """Return the ids of the source of a held-out record, without markers."""
+        shard = self.held_out()[1]
+        assert shard.source is not None
+        record = shard.source.record(number)
+        # an image has its marker inside
+        return self.source_tokenizer.content(record) if shard.source.cuttable else record
+
+    @property
+    def vector_sets(self) -> Mapping[str, Callable[[int], VectorSet]]:
+        parts = {
+            "target tokens": (getattr(self.model, "decoder", self.model), self.tokenizer),
+            "source tokens": (getattr(self.model, "encoder", self.model), self.source_tokenizer),
+        }
+        tables = {name: token_table(*part) for name, part in parts.items()}
+        return {name: table for name, table in tables.items() if table is not None}
 
     def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
         losses = self.losses(shard)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from regard.evaluation.word_similarity import WordLosses, run_word_tests, word_l
 from regard.models.word2vec import Word2Vec, list_words
 from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, one_or_many
 from regard.pipelines.generator import REQUEST
+from regard.pipelines.vector_sets import VectorSet
 from regard.run import Run
 from regard.tokenizers import Tokenizer
 
@@ -165,6 +166,15 @@ class WordVectors(Pipeline):
             vectors = np.where(known[:, None], self.inputs[np.maximum(rows, 0)], np.float32(0))
             results.append(vectors if positions else vectors.sum(0) / max(1, int(known.sum())))
         return results[0] if one else results
+
+    @property
+    def vector_sets(self) -> Mapping[str, Callable[[int], VectorSet]]:
+        return {"words": self._first_words}
+
+    def _first_words(self, most: int) -> VectorSet:
+        words = self.words[:most]
+        ranks = {"rank": list(range(1, len(words) + 1))}
+        return VectorSet(words, self.inputs[:most], ranks)
 
     def read(
         self, files: Sequence[Path], reader: InputReader, *, strict: bool = False, log: Any = quiet

@@ -1,11 +1,13 @@
-"""What the studio has opened: one folder of runs, their models, and results worth keeping.
+"""What the studio has opened: a folder of runs with their models and results worth keeping, and the
+folder that data files are read from, which is where the studio was started.
 
-Nothing outside the folder can be named: a name is a path relative to it, without "..", and what it
-leads to must lie inside.
+Nothing outside of the two can be named: a name is a path relative to one of them, without "..", and
+what it leads to must lie inside.
 """
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.errors import UserError, quoted
 from regard.run_folders import CONFIG, WEIGHTS, RunEntry, find, is_comparison, is_run, winner
+from regard.studio.jobs import Jobs
 
 if TYPE_CHECKING:
     from regard.pipelines import Pipeline
@@ -58,9 +61,11 @@ class Cache:
 class Opened:
     """A folder of runs; or one run, which is then the only one of its folder that is shown."""
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, data: str | Path = ".") -> None:
         self.shown = Path(root)
         self.root = self.shown.parent if is_run(self.shown) else self.shown
+        self.data_folder = Path(data)
+        self.jobs = Jobs(self.data_folder)
         self._pipelines = Cache(PIPELINES)
         self._results = Cache(RESULTS)
 
@@ -82,6 +87,31 @@ class Opened:
             raise UserError(f"{quoted(name)} leads out of {self.root}")
         return path
 
+    def data(self, name: str) -> Path:
+        """Return the path of a data file or folder, as a command in the folder of data takes it;
+        raise a UserError unless it is there.
+        """
+        path = Path(name)
+        inside = name and "\0" not in name and self.is_inside(self.data_folder / path)
+        if not inside:
+            raise UserError(
+                f"{quoted(name)} is neither in {self.data_folder.resolve()} nor in {self.root}; "
+                "drop the file on the page, or start `regard studio` in the folder that has it"
+            )
+        if not (self.data_folder / path).exists():
+            raise UserError(f"{quoted(name)}: no such file or folder")
+        return path
+
+    def is_inside(self, path: Path) -> bool:
+        """Return whether a path leads into the folder of runs or that of data."""
+        folders = (self.data_folder.resolve(), self.root.resolve())
+        return any(path.resolve().is_relative_to(folder) for folder in folders)
+
+    def from_data(self, path: Path) -> Path:
+        """Return a path within the folder of runs as a command in the folder of data takes it."""
+        relative = os.path.relpath(path, self.data_folder)
+        return path.resolve() if relative.startswith("..") else Path(relative)
+
     def folder(self, name: str) -> Path:
         """Return the folder of a run or a comparison."""
         path = self.path(name)
@@ -99,12 +129,18 @@ class Opened:
         """Return the model of a run, ready to use; it is loaded anew if its weights changed."""
         from regard.pipelines import load
 
+        version = self.version(name)
+        pipeline: Pipeline = self._pipelines.get(version, lambda: load(version[0]))
+        return pipeline
+
+    def version(self, name: str) -> tuple[Path, tuple[int, ...]]:
+        """Return the folder of a run's model and when that was written: what its results depend
+        on, to be part of the key of `cached`.
+        """
         folder = self.folder(name)
         run = winner(folder) or folder
         files = [run / file for file in (CONFIG, WEIGHTS) if (run / file).exists()]
-        changed = tuple(file.stat().st_mtime_ns for file in files)
-        pipeline: Pipeline = self._pipelines.get((run, changed), lambda: load(run))
-        return pipeline
+        return run, tuple(file.stat().st_mtime_ns for file in files)
 
     def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """Return a result that was made before under this key, or make it. The key holds all that

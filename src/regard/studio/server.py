@@ -7,14 +7,17 @@ Everything that a page may ask for is a screen's action (`screens/`); what it ge
 from __future__ import annotations
 
 import contextlib
-import inspect
 import socket
+import threading
+import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
-from typing import Any, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from starlette.applications import Starlette
@@ -23,12 +26,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from regard.errors import UsageError, UserError, did_you_mean, one_line
-from regard.storage import parse, validated
+from regard.errors import (
+    UsageError,
+    UserError,
+    human_size,
+    one_line,
+    quoted,
+)
+from regard.storage import parse
 from regard.studio.gate import HEADERS, OPEN, Gate, Sessions
-from regard.studio.opened import Opened
-from regard.studio.screens import SCREENS, Screen
+from regard.studio.opened import UPLOADS, Opened
+from regard.studio.screens import SCREENS, Screen, check_arguments
 from regard.studio.wire import encode
+
+if TYPE_CHECKING:
+    import uvicorn
 
 # in the order of the menu; a module that is not there is skipped
 MODULES = (
@@ -45,6 +57,14 @@ MODULES = (
     "train",
 )
 MAX_BODY = 8_000_000  # bytes of the arguments of an action
+MAX_UPLOAD = 2_000_000_000  # bytes of a file; larger ones are trained from where they are
+MAX_NAME = 200
+SANDBOX = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+PAGE_FIRST = 1.0  # seconds
 WORKERS = 4  # actions at once
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -72,7 +92,7 @@ class Studio:
     """The screens over an opened folder, and the answers to requests."""
 
     def __init__(self, opened: Opened, sessions: Sessions) -> None:
-        self.sessions = sessions
+        self.opened, self.sessions = opened, sessions
         self.screens = {name: screen(opened) for name, screen in load_screens().items()}
         self.limiter = anyio.CapacityLimiter(WORKERS)
 
@@ -81,6 +101,8 @@ class Studio:
         routes = [
             Route("/api/{screen}/{action}", self.act, methods=["POST"]),
             Route(OPEN, self.open_session, methods=["POST"]),
+            Route("/upload", self.upload, methods=["POST"]),
+            Route("/pages/{name:path}", self.send_page, methods=["GET"]),
             Route("/{path:path}", self.send_file, methods=["GET"]),
         ]
         handlers: Mapping[Any, Any] = {
@@ -99,6 +121,7 @@ class Studio:
         yield
         for screen in self.screens.values():
             screen.close()
+        self.opened.jobs.close()
 
     async def act(self, request: Request) -> Response:
         """Call an action in a thread, unless the page has gone on by the time there is one."""
@@ -124,7 +147,37 @@ class Studio:
         cookie = self.sessions.exchange(token) if isinstance(token, str) else None
         if cookie is None:
             raise HTTPException(401, "the link was used up, or the studio was started anew")
+        threading.Thread(target=warm_up, daemon=True).start()
         return Response(status_code=204, headers={"set-cookie": cookie})
+
+    async def upload(self, request: Request) -> Response:
+        """Write the body of a request into the folder of uploads; answer the path of the file."""
+        path = free_path(self.opened.path(UPLOADS), request.query_params.get("name", ""))
+        part = path.with_name(f".{path.name}.part")
+        size = 0
+        try:
+            with await anyio.to_thread.run_sync(lambda: part.open("wb")) as file:
+                async for piece in request.stream():
+                    size += len(piece)
+                    if size > MAX_UPLOAD:
+                        raise HTTPException(413, f"more than {human_size(MAX_UPLOAD)}")
+                    await anyio.to_thread.run_sync(file.write, piece)
+            part.replace(path)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from None
+        finally:
+            part.unlink(missing_ok=True)
+        return JSONResponse({"path": str(self.opened.from_data(path)), "bytes": size})
+
+    async def send_page(self, request: Request) -> Response:
+        """Send a page that regard wrote among the runs. It has scripts of its own, so it is opened
+        in a sandbox: without cookies, without requests, unable to reach the studio.
+        """
+        path = self.opened.path(request.path_params["name"])
+        if path.suffix != ".html" or not path.is_file():
+            raise HTTPException(404, "no such page")
+        headers = {"content-type": TYPES["html"], "content-security-policy": SANDBOX}
+        return Response(await anyio.to_thread.run_sync(path.read_bytes), headers=headers)
 
     async def send_file(self, request: Request) -> Response:
         """Send a file of the page."""
@@ -133,6 +186,27 @@ class Studio:
             raise HTTPException(404, "no such page")
         content, media_type = found
         return Response(content, headers={"content-type": media_type})
+
+
+def warm_up() -> None:
+    """Import what most actions need, after the first page has been drawn."""
+    time.sleep(PAGE_FIRST)
+    import_module("regard.api")
+
+
+def free_path(folder: Path, name: str) -> Path:
+    """Return where to write an uploaded file: under its own name, with a number if it is taken."""
+    if not name or name.startswith(".") or set(name) & set("/\\\0") or not name.isprintable():
+        raise UsageError(f"{quoted(name)} is no name of a file")
+    stem, dot, ending = name.partition(".")
+    if len(name.encode()) > MAX_NAME:
+        raise UsageError(f"the name of a file may have {MAX_NAME} bytes, got {quoted(name)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    path, number = folder / name, 1
+    while path.exists():
+        number += 1
+        path = folder / f"{stem}-{number}{dot}{ending}"
+    return path
 
 
 def partial_call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Callable[[], bytes]:
@@ -156,27 +230,6 @@ async def read_object(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError("the request must be a JSON object of arguments")
     return value
-
-
-def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an action, each of the type that it declares; raise a UsageError that
-    names one that is unknown, missing or of another type.
-    """
-    hints = get_type_hints(function)
-    parameters = inspect.signature(function).parameters
-    for name in given:
-        if name not in parameters:
-            raise UsageError(f"unknown argument {name}; {did_you_mean(name, list(parameters))}")
-    for name, parameter in parameters.items():
-        if parameter.default is parameter.empty and name not in given:
-            raise UsageError(f"argument {name} is missing")
-    arguments = {}
-    for name, value in given.items():
-        try:
-            arguments[name] = validated(value, hints[name])
-        except ValueError as error:
-            raise UsageError(f"argument {name}: {error}") from None
-    return arguments
 
 
 @cache
@@ -206,13 +259,27 @@ def web_files() -> frozenset[str]:
     return frozenset(walk(files(__package__) / "web", ""))
 
 
+# functions of the look pages that screens use
+SHARED = (
+    "canvasPlane",
+    "format",
+    "inkOn",
+    "ramp",
+    "rgb",
+    "scaleOf",
+    "seriesColours",
+    "visible",
+)
+
+
 def look_script() -> tuple[bytes, str]:
     """Return the components of look pages as a module."""
     from regard.look.page.document import SCRIPTS, asset
 
     code = "\n".join(map(asset, SCRIPTS))
     drawn = (
-        "export const draw = (component, place) => mount(place, component.kind, component.data);"
+        "export const draw = (component, place) => mount(place, component.kind, component.data);\n"
+        f"export {{ {', '.join(SHARED)} }};"
     )
     return f"{code}\n{drawn}\n".encode(), TYPES["js"]
 
@@ -232,7 +299,8 @@ BUILT: dict[str, Callable[[], tuple[bytes, str]]] = {
 
 async def user_error(request: Request, error: Exception) -> Response:
     """Answer a mistake of the user."""
-    return JSONResponse({"error": one_line(str(error))}, 400)
+    details = list(map(one_line, getattr(error, "details", ())))
+    return JSONResponse({"error": one_line(str(error)), "details": details}, 400)
 
 
 async def http_error(request: Request, error: Exception) -> Response:
@@ -243,6 +311,7 @@ async def http_error(request: Request, error: Exception) -> Response:
 
 async def our_error(request: Request, error: Exception) -> Response:
     """Answer a mistake of ours; the traceback is printed in the terminal only."""
+    traceback.print_exception(error)
     text = f"{type(error).__name__}: the terminal that runs `regard studio` says more"
     return JSONResponse({"error": text}, 500, headers=HEADERS)
 
@@ -259,16 +328,21 @@ def bind(port: int) -> socket.socket:
     return listener
 
 
-def serve(opened: Opened, listener: socket.socket, sessions: Sessions) -> None:
-    """Serve the studio until it is interrupted."""
+def make_server(opened: Opened, sessions: Sessions) -> uvicorn.Server:
+    """Return the server of a studio, not yet started."""
     import uvicorn
 
     config = uvicorn.Config(
         Studio(opened, sessions).app(),
-        log_level="error",
+        log_level="critical",  # of requests that are cut off by Ctrl-C there is nothing to say
         ws="none",
         server_header=False,
         timeout_graceful_shutdown=1,
     )
+    return uvicorn.Server(config)
+
+
+def serve(opened: Opened, listener: socket.socket, sessions: Sessions) -> None:
+    """Serve the studio until it is interrupted."""
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+        make_server(opened, sessions).run(sockets=[listener])

@@ -139,6 +139,8 @@ class Task(ABC):
 class GradientTask(Task):
     """A task whose neural models are trained by gradient steps (`training.trainer.Trainer`)."""
 
+    stores_last: ClassVar[bool] = False  # weights, not those of the best validation
+
     @abstractmethod
     def loader(self, model: Any, corpus: Corpus, recipe: Recipe, *, captured: bool) -> Any:
         """Return the training batches; steps that are `captured` as CUDA graphs want few shapes."""

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from regard.training.trainer import Trainer, TrainingOutcome
 
 MORE_PAIRS = 2  # times as many pairs in a step as captioners read, to be told apart
-
 MICRO_TOKENS = 1 << 20  # in effect no limit: a step is one batch
 
 
@@ -68,6 +67,9 @@ class Contrastive(GradientTask):
     )
     measures_all = True  # recall among fewer candidates would be higher
     starts_from = ("contrastive",)
+    # Recall goes on rising as the rate falls, while the loss of a small split is noise around a
+    # minimum that comes early.
+    stores_last = True
 
     def defaults(self, tables: Tables) -> list[str]:
         from regard.data.sources import DataSource, recognize_modality
@@ -82,6 +84,11 @@ class Contrastive(GradientTask):
             tables["data"]["format"] = source.format
         train = tables["train"]
         given = set(train)
+        if train.get("patience"):
+            raise UsageError(
+                f"train.patience must be 0 for contrastive pairs, got {train['patience']}: the "
+                "weights at the end of training are stored, not those of the best validation"
+            )
         train.setdefault("micro_tokens", MICRO_TOKENS)
         lines: list[str] = modality.pair_defaults(tables, source)
         if "batch_tokens" not in given and "batch_tokens" in train:

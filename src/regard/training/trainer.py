@@ -162,6 +162,9 @@ class Trainer(Loop):
         loss: MeanLoss = self.task.validation_loss(self, shard, stop)
         return loss
 
+    def better(self, value: float | None) -> bool:
+        return self.task.stores_last or super().better(value)
+
     def restore_best(self) -> None:
         super().restore_best()
         self.stepper.optimizer.forget()

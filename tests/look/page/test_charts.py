@@ -32,7 +32,11 @@ def test_colour_ramps_are_monotone_in_lightness():
 
 
 def test_groups_of_points_are_numbered_by_how_often_they_occur():
-    data = Scatter(np.eye(2)[[0, 1, 1]], groups=["a", "b", "b"], marks={2: "here"}).data()
+    corners = [(0.0, 0.0, "all A"), (1.0, 0.0, "all B"), (0.5, 1.0, "all C")]
+    data = Scatter(
+        np.eye(2)[[0, 1, 1]], groups=["a", "b", "b"], marks={2: "here"}, outline=corners
+    ).data()
+    assert [list(corner) for corner in data["outline"]] == [list(corner) for corner in corners]
     assert data["names"] == ["b", "a"] and data["groups"] == [1, 0, 0]
     assert data["x"] == [1, 0, 0] and data["marks"] == [[2, "here"]]
 

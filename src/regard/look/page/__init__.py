@@ -40,6 +40,7 @@ from regard.look.page.document import (
 from regard.look.page.records import (
     Answer,
     Confusion,
+    ItemPicture,
     MoleculeMaps,
     RecordList,
     ShownRecord,
@@ -62,6 +63,7 @@ __all__ = [
     "Histogram",
     "ImageMaps",
     "Intervals",
+    "ItemPicture",
     "Lines",
     "Links",
     "Logo",

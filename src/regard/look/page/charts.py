@@ -246,7 +246,8 @@ class Scatter(Component):
 
     `texts` say what each point is. `marks` name points that stand out, by their number. `order`
     names groups in the order of the legend; others follow, the most frequent first. With
-    `diagonal`, where both coordinates are equal is drawn as a line.
+    `diagonal`, where both coordinates are equal is drawn as a line. `outline` has the corners of
+    what points lie within, (x, y, name).
     """
 
     kind: ClassVar[str] = "scatter"
@@ -261,6 +262,7 @@ class Scatter(Component):
     unit: str = ""
     diagonal: bool = False
     order: Sequence[str] = ()
+    outline: Sequence[tuple[float, float, str]] = ()
 
     def __post_init__(self) -> None:
         array = as_array("points", self.points, 2)

@@ -38,6 +38,9 @@ _NAMED = {" ": "·", "\n": "↵", "\t": "⇥"}
 _JOINERS = "\u200c\u200d"
 
 
+Asset = tuple[str, str]  # a package, and a .js or .css file in its folder `assets`
+
+
 class Component:
     """A dataclass of plain data; `kind` names the script's renderer, `data()` is what it gets."""
 
@@ -55,6 +58,12 @@ class Component:
     def parts(self) -> tuple[Component, ...]:
         """Return what figures draw: the component itself."""
         return (self,)
+
+    def assets(self) -> Sequence[Asset]:
+        """Return the scripts and style sheets that it needs beside those of every page, each after
+        those that it uses.
+        """
+        return ()
 
     def fallback(self) -> str:
         """Return the HTML shown until the script draws, and where scripts are off."""
@@ -237,12 +246,15 @@ SCRIPTS = (
     "image_maps.js",
     "point_maps.js",
     "series_maps.js",
+    "canvas_plane.js",
     "projector.js",
     "pictures.js",
     "records.js",
     "molecule.js",
     "logo.js",
     "choices.js",
+    "step_terms.js",
+    "steps.js",
     "page.js",
 )
 
@@ -417,15 +429,17 @@ def _caption(title: str) -> str:
 
 
 @cache
-def asset(name: str) -> str:
-    """Return the text of a style sheet or script of this package."""
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+def asset(name: str, package: str = __package__) -> str:
+    """Return the text of a style sheet or script of a package, by default this one."""
+    return (files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
-def script() -> str:
-    """Join all scripts in one function scope."""
-    return "(() => {\n'use strict';\n" + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
+def script(own: tuple[Asset, ...] = ()) -> str:
+    """Join all scripts in one function scope; `own` are those that few pages need."""
+    *parts, last = (asset(name) for name in SCRIPTS)  # the last draws what the others define
+    parts += [asset(name, package) for package, name in own]
+    return "(() => {\n'use strict';\n" + "\n".join([*parts, last]) + "})();\n"
 
 
 def policy(code: str) -> str:
@@ -506,9 +520,15 @@ class Page:
         rows = (row for section in self.sections for row in section.rows)
         return tuple(part for row in rows for component in row for part in component.parts())
 
+    def own_assets(self, suffix: str) -> tuple[Asset, ...]:
+        """Return the files with this suffix that components need beside those of every page."""
+        assets = (asset for component in self.components for asset in component.assets())
+        return tuple(dict.fromkeys(one for one in assets if one[1].endswith(suffix)))
+
     def render(self) -> str:
         """Return the page as one HTML document."""
-        code = script()
+        code = script(self.own_assets(".js"))
+        styles = [asset(name, package) for package, name in self.own_assets(".css")]
         return "\n".join(
             (
                 "<!doctype html>",
@@ -517,7 +537,7 @@ class Page:
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 '<meta name="color-scheme" content="light dark">',
                 f'<title>{escape(self.title)}</title><link rel="icon" href="data:,">',
-                f"<style>{asset('page.css')}</style></head><body>",
+                f"<style>{''.join([asset('page.css'), *styles])}</style></head><body>",
                 f"<header><h1>{escape(self.title)}</h1>{self._subtitle()}</header>",
                 *(f'<p class="notice" role="note">{escape(text)}</p>' for text in self.warnings),
                 '<noscript><p class="notice">Scripts are off: tables and texts are complete, '
@@ -531,6 +551,22 @@ class Page:
                 f"<script>{code}</script></body></html>\n",
             )
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the page as JSON-able values: its sections with the components of each row."""
+        sections = [
+            {
+                "title": section.title,
+                "note": section.note,
+                "folded": section.folded,
+                "rows": [
+                    [{"kind": one.kind, "data": one.data()} for one in row] for row in section.rows
+                ],
+            }
+            for section in self.sections
+        ]
+        facts = {"title": self.title, "subtitle": self.subtitle, "warnings": list(self.warnings)}
+        return facts | {"sections": sections}
 
     def write(self, path: str | Path) -> Path:
         """Write the page atomically: a reader sees the old file or the new one, never a part."""

@@ -168,6 +168,17 @@ class Confusion(RecordList):
         return f"<table><tr><th></th>{head}</tr>{body}</table>{RecordList.fallback(self)}"
 
 
+@dataclass(frozen=True, eq=False)
+class ItemPicture(Component):
+    """One item, drawn small."""
+
+    kind: ClassVar[str] = "item-picture"
+    picture: Picture
+
+    def data(self) -> dict[str, Any]:
+        return {"picture": dict(self.picture)}
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ValueRange(Component):
     """A predicted `value` within the values of training, as a histogram of `counts` between

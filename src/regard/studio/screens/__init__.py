@@ -13,8 +13,12 @@ sends back what it returns; NumPy arrays in it travel as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+from regard.errors import UsageError, did_you_mean
+from regard.storage import validated
 
 if TYPE_CHECKING:
     from regard.look.page import Component
@@ -51,6 +55,27 @@ def action(method: Method) -> Method:
 
 def is_action(value: object) -> bool:
     return getattr(value, "is_action", False) is True
+
+
+def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a function; raise a UsageError that names one that is unknown,
+    missing or not of the type that the function declares.
+    """
+    hints = get_type_hints(function)
+    parameters = inspect.signature(function).parameters
+    for name in given:
+        if name not in parameters:
+            raise UsageError(f"unknown argument {name}; {did_you_mean(name, list(parameters))}")
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in given:
+            raise UsageError(f"argument {name} is missing")
+    arguments = {}
+    for name, value in given.items():
+        try:
+            arguments[name] = validated(value, hints[name])
+        except ValueError as error:
+            raise UsageError(f"argument {name}: {error}") from None
+    return arguments
 
 
 def figure(component: Component) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from regard.errors import UsageError, UserError
-from regard.look.page import Page
-from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, Tokens, open_reader
+from regard.studio.readers import open_reader
+from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, Tokens
 from regard.studio.records import HeldOut
 from regard.studio.screens import Screen, action, figure, register_screen
 from regard.training.film import FILM, Film
@@ -251,22 +251,11 @@ class Read(ReadingScreen):
     @action
     def page(self, run: str, number: int = 0) -> dict[str, Any]:
         """Return the sections of the look page of a record that is no text."""
-        page: Page = self.opened.cached(
+        page: dict[str, Any] = self.opened.cached(
             ("page", run, id(self.opened.pipeline(run)), number),
-            lambda: self.records(run).page(number),
+            lambda: self.records(run).page(number).to_json(),
         )
-        return {
-            "title": page.title,
-            "warnings": page.warnings,
-            "sections": [
-                {
-                    "title": section.title,
-                    "note": section.note,
-                    "rows": [[figure(component) for component in row] for row in section.rows],
-                }
-                for section in page.sections
-            ],
-        }
+        return page
 
 
 def film_json(film: Film, reader: Reader, number: int) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import { useEffect, useRef, useState } from "./vendor/preact.js";
 
 const ARRAYS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
-/** An error that the server answered with; `status` is 400 for a mistake of the user. */
+/** An error that the server answered with; `status` is 400 for a mistake of the user, `details` are further lines. */
 export class Refused extends Error {
-  /** @param {string} message @param {number} status */
-  constructor(message, status) {
+  /** @param {string} message @param {number} status @param {string[]} [details] */
+  constructor(message, status, details = []) {
     super(message);
     this.status = status;
+    this.details = details;
   }
 }
 
@@ -37,9 +38,9 @@ export async function post(path, body, options = {}) {
     throw new Refused("The studio does not answer: it was closed. Start it again with `regard studio`.", 0);
   });
   if (answer.ok) return answer;
-  const { error } = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
+  const { error, details } = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
   if (answer.status === 401) dispatchEvent(new Event("signed-out"));
-  throw new Refused(error, answer.status);
+  throw new Refused(error, answer.status, details);
 }
 
 /** Call an action of a screen.
@@ -48,6 +49,13 @@ export async function post(path, body, options = {}) {
 export async function call(screen, action, args = {}, options = {}) {
   const answer = await post(`/api/${screen}/${action}`, JSON.stringify(args), options);
   return decode(await answer.arrayBuffer());
+}
+
+/** Put a file among the uploads; return its path, as a command takes it.
+ * @param {File} file @returns {Promise<string>} */
+export async function upload(file) {
+  const answer = await post(`/upload?name=${encodeURIComponent(file.name)}`, file);
+  return (await answer.json()).path;
 }
 
 /** The answer to the newest arguments; older requests are aborted and their answers dropped. The value stays while the

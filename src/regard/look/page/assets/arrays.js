@@ -1,4 +1,4 @@
-// Arrays as the page carries them: a list, 16-bit steps of a range, or 8 bits of a square root.
+// Arrays as the page carries them: a list, single precision, 16-bit steps of a range, or 8 bits of a square root.
 const MISSING = 65535;
 
 function decode(text) {
@@ -14,6 +14,10 @@ function unpack(packed) {
   if (packed.list) {
     const values = Float64Array.from(packed.list, (value) => (value === null ? NaN : toNumber(value)));
     return { shape, bits: 0, get: (i) => values[i], bounds: () => null };
+  }
+  if (packed.f32) {
+    const numbers = new DataView(decode(packed.f32).buffer);
+    return { shape, bits: 0, get: (i) => numbers.getFloat32(4 * i, true), bounds: () => null };
   }
   if (packed.u8root) {
     const codes = decode(packed.u8root);

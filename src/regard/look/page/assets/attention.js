@@ -20,16 +20,17 @@ function headGrid(data, heads, size, choose) {
   return { grid, thumbs };
 }
 
+// Weights are packed, or matrices by head where a script computes them; `changed` hears of what the reader chooses.
 renderers.attention = (data) => {
-  const stored = data.weights.tiles ? null : unpack(data.weights);
+  const stored = data.weights.tiles || data.weights.matrices ? null : unpack(data.weights);
   const [layers, count, rows, columns] = data.weights.shape;
   const split = (array) => Array.from({ length: layers * count }, (_, i) => matrixOf(array, i * rows * columns));
-  const heads = stored ? split(stored) : sparseHeads(data.weights);
+  const heads = data.weights.matrices ?? (stored ? split(stored) : sparseHeads(data.weights));
   const scores = data.scores && split(unpack(data.scores));
   const [tokens, sources] = [data.tokens.map((t) => visible(t)), data.sources.map((t) => visible(t))];
   const one = rows === columns && data.tokens.every((token, i) => token === data.sources[i]); // a text that looks at itself
   const detail = el("div", { class: "detail" });
-  let [chosen, mode] = [data.chosen[0] * count + data.chosen[1], Math.max(rows, columns) > ZOOMED ? "text" : "map"];
+  let [chosen, mode] = [data.chosen[0] * count + data.chosen[1], data.mode ?? (Math.max(rows, columns) > ZOOMED ? "text" : "map")];
   let pinned = [0, rows - 1]; // the token of the text view, kept when another head is chosen
 
   const show = () => {
@@ -41,6 +42,7 @@ renderers.attention = (data) => {
       show();
       detail.querySelector(".toggle [aria-pressed=true]").focus();
     };
+    data.changed?.({ chosen: [Math.floor(chosen / count), chosen % count], mode });
     const name = `${label(data.layers[Math.floor(chosen / count)])}, head ${(chosen % count) + 1}`;
     thumbs.forEach((thumb, i) => thumb.setAttribute("aria-pressed", String(i === chosen)));
     const reading = (what, of) => (r, c) =>
@@ -88,7 +90,7 @@ renderers.attention = (data) => {
   show();
   const note = stored
     ? "Weights are stored in 8 bits of their square root; the read-out gives the interval."
-    : `Of each row the ${data.weights.values.shape[3]} largest weights are stored, and of the rest the greatest of every tile: the read-out says “at most”.`;
-  const exact = stored && !stored.bits;
+    : `Of each row the ${data.weights.values?.shape[3]} largest weights are stored, and of the rest the greatest of every tile: the read-out says “at most”.`;
+  const exact = data.weights.matrices || (stored && !stored.bits);
   return [heading(data.title), el("div", { class: "split" }, grid, detail), exact ? null : el("p", { class: "hint" }, note)];
 };

@@ -43,6 +43,7 @@ function gradient(kind) {
   return `linear-gradient(90deg, ${[0, 32, 64, 96, 128, 160, 192, 224, 255].map((i) => rgb(colours[i])).join(", ")})`;
 }
 const seriesColour = (i) => list("--series")[i % list("--series").length];
+const seriesColours = () => list("--series").slice(0, -1); // all but grey
 // Colours of an ordered series: along a ramp, all of which stands out from the paper.
 function orderedColour(i, count) {
   return rgb(ramp("ordered")[count > 1 ? Math.round((i / (count - 1)) * (LEVELS - 1)) : 0]);

@@ -69,6 +69,7 @@ renderers.distribution = (data) => {
   const set = (name, read) => (raw) => {
     state[name] = read(raw);
     draw();
+    data.changed?.(state);
     return state[name];
   };
   // Top-K moves on a logarithmic slider, so that small K are easy to reach in a large vocabulary.

@@ -57,20 +57,25 @@ const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 // Draw now and whenever the width, the colour scheme or the medium changes.
 const drawings = new Map();
 function onWidth(element, draw) {
-  const run = () => element.clientWidth && draw(element.clientWidth);
   let width = 0;
+  const run = () => {
+    width = element.clientWidth;
+    if (width) draw(width);
+  };
   new ResizeObserver(() => {
     if (element.clientWidth === width) return;
-    width = element.clientWidth;
     requestAnimationFrame(run);
   }).observe(element);
   drawings.set(element, run);
   return element;
 }
-function redraw() {
-  for (const [element, run] of drawings) element.isConnected ? run() : drawings.delete(element);
+function redraw(inside = document) {
+  for (const [element, run] of drawings) {
+    if (!element.isConnected) drawings.delete(element);
+    else if (inside.contains(element)) run();
+  }
 }
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
 for (const [event, printing] of [["beforeprint", true], ["afterprint", false]])
   addEventListener(event, () => {
     document.documentElement.toggleAttribute("data-print", printing);

@@ -1,5 +1,7 @@
 // Forecasts of several models on one window of a series; a slider moves to other windows.
 const DASHES = [null, "6 4", "2 3"];
+const MANY_CURVES = 7; // beyond them colours come round again
+const NAME_ROOM = 110; // pixels for names at the ends of curves
 const TICK_STEPS = [1, 2, 3, 4, 6, 7, 8, 12, 14, 24, 28, 48, 72, 96, 168];
 
 function clockOf({ times, step, characters }) {
@@ -76,7 +78,8 @@ renderers.forecasts = (data) => {
     const every = TICK_STEPS.find((s) => total / s <= Math.max(2, width / 120)) ?? Math.ceil(total / Math.max(2, width / 120));
     const ticks = Array.from({ length: total }, (_, i) => i).filter((i) => (i - before) % every === 0);
     const axes = { x_ticks: ticks, x_text: (i) => clock.short(at, i), x_label: "", y_label: data.targets[target] };
-    const frame = frameOf({ x: [-0.5, total - 0.5], y }, axes, width, height);
+    const named = drawn.length > MANY_CURVES; // their names stand at their ends
+    const frame = frameOf({ x: [-0.5, total - 0.5], y }, axes, width, height, named ? NAME_ROOM : 0);
     const point = (i, value) => (Number.isFinite(value) ? [frame.x(i), clamp(frame.y(value), MARGIN.top - 6, frame.bottom)] : null);
     const curve = (first, ys, attributes) => {
       const points = ys.map((value, s) => point(first + s, value));
@@ -102,12 +105,15 @@ renderers.forecasts = (data) => {
       cross.setAttribute("visibility", "hidden");
       hideTip();
     });
+    const ends = drawn.map((one) => ({ ...one, at: point(total - 1, one.y[horizon - 1]) })).filter((one) => one.at);
+    const items = ends.map(({ name, colour, at: [x, y] }) => ({ name, colour, x, y }));
+    const direct = named ? endLabels(items, frame.right + 22, [MARGIN.top, frame.bottom]) : [];
     const title = `${label(data.targets[target])} and its forecasts from ${origin}`;
     chart.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": title }, ...frame.parts,
       svg("line", { class: "cross", x1: start, x2: start, y1: MARGIN.top, y2: frame.bottom }),
       ...curve(0, past, observed),
       ...drawn.flatMap((one) => curve(before, one.y, { stroke: one.colour, "stroke-dasharray": one.dash })),
-      ...curve(before, future, observed), cross, area));
+      ...curve(before, future, observed), ...direct, cross, area));
   };
   onWidth(chart, draw);
   const target_choice = channels > 1 ? el("label", {}, "target ", choice) : null;

@@ -10,7 +10,7 @@ renderers.reading = (data) => {
   const barred = count <= BARRED;
   const places = data.expected.length; // one more than tokens where the text goes on
   const start = bits.reduce((best, b, i) => (b > (bits[best] || 0) && data.expected[i].length ? i : best), places - 1);
-  let [chosen, pinned] = [start, start];
+  let [chosen, pinned] = [data.chosen ?? start, data.chosen ?? start];
   const alternatives = (i) => data.expected[i].map(([name, p]) => [data.names[name], p]);
   const surprise = (i) => {
     if (Number.isNaN(bits[i])) return "not scored";

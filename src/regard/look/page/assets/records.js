@@ -16,6 +16,8 @@ renderers.answer = (data) => {
   return [heading(data.title), el("div", { class: "both" }, drawn.length ? el("div", { class: "picture" }, ...drawn) : null, words)];
 };
 
+renderers["item-picture"] = (data) => pictureOf(data.picture);
+
 // A list of records with a sentence above it; `show` replaces what is listed.
 function recordList() {
   const [note, items, more] = [el("p", { class: "readout", role: "status" }), el("ol", { class: "records" }), el("button", { type: "button", class: "more" })];

@@ -49,7 +49,9 @@ renderers.scatter = (data, pick = null) => {
     const colour = colourOf();
     swatches.forEach((swatch, group) => (swatch.style.background = seriesColour(group % colours)));
     const both = data.diagonal ? spread([...xs, ...ys]) : null;
-    const frame = frameOf({ x: padded(both ?? spread(xs), false, 0.05), y: padded(both ?? spread(ys), false, 0.05) }, data, width, height);
+    const corner = (axis) => data.outline.map((point) => point[axis]);
+    const reach = [[...xs, ...corner(0)], [...ys, ...corner(1)]].map(spread);
+    const frame = frameOf({ x: padded(both ?? reach[0], false, 0.05), y: padded(both ?? reach[1], false, data.outline.length ? 0.1 : 0.05) }, data, width, height);
     const shown = xs.map((_, i) => i).filter((i) => marks.has(i) || !hidden.has(data.groups[i]));
     shown.sort((a, b) => marks.has(a) - marks.has(b)); // what stands out is drawn last
     const dots = shown.map((i) => {
@@ -73,10 +75,15 @@ renderers.scatter = (data, pick = null) => {
       return svg("text", { class: "group-name", ...at, "text-anchor": "middle" }, name.slice(0, 18));
     });
     const line = both ? [svg("line", { class: "cross", x1: frame.x(both[0]), y1: frame.y(both[0]), x2: frame.x(both[1]), y2: frame.y(both[1]) })] : [];
+    const corners = data.outline.map(([x, y, name]) => ({ x: frame.x(x), y: frame.y(y), name: label(name) }));
+    const outline = !corners.length ? [] : [
+      svg("path", { class: "cross", fill: "none", d: `${corners.map(({ x, y }, i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("")}Z` }),
+      ...corners.map(({ x, y, name }) => svg("text", { class: "group-name", x, y: y + (y < height / 2 ? -8 : 16), "text-anchor": "middle" }, name)),
+    ];
     const ring = svg("circle", { class: "dot-cursor", r: 9, visibility: "hidden" });
     const describe = `${label(data.title) || "points"}, ${xs.length} of them; arrow keys read them`;
     const drawing = svg("svg", { width, height, role: "img", tabindex: 0, "aria-label": describe },
-      ...frame.parts, ...line, ...dots, ...direct, ...told, ring);
+      ...frame.parts, ...line, ...outline, ...dots, ...direct, ...told, ring);
     const meant = (event) => {
       const edge = chart.getBoundingClientRect();
       const far = (i) => Math.hypot(frame.x(xs[i]) - event.clientX + edge.left, frame.y(ys[i]) - event.clientY + edge.top);

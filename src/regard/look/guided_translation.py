@@ -1,0 +1,104 @@
+"""A translation, or a caption, that goes on from a beginning that the user gives: the best ones,
+what else might stand at each place, and which source words each word comes from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.decoding import Beam, Generated, Node, Trace
+from regard.decoding.engine import evaluating
+from regard.evaluation.translation import HeadAlignment
+from regard.look.attribution import maps_over
+from regard.look.internals import PairTrace, add_evidence
+from regard.look.page import Component, Page
+from regard.look.translation_page import add_head_alignment, add_word_maps, cross_attention
+from regard.pipelines.translator import Translator
+
+MOST_ALTERNATIVES = 6
+Source = Sequence[int] | NDArray[Any]
+Alternative = tuple[int, str, float]  # id, token, probability
+
+
+@dataclass(frozen=True, eq=False)
+class GuidedTranslation:
+    """Continuations of a `prefix`, best first, all candidates of the search, and the trace of the
+    best target.
+    """
+
+    prefix: list[int]
+    results: list[Generated]
+    nodes: list[Node]
+    trace: PairTrace
+
+    @property
+    def target(self) -> list[int]:
+        """The ids of the best target, with `<E>` if it is complete."""
+        return [*self.prefix, *(self.results[0].ids if self.results else ())]
+
+    @torch.inference_mode()
+    def distributions(self) -> Tensor:
+        """Return the probability (T, V) of each token at each place of the best target."""
+        trace, count = self.trace, len(self.target)
+        with evaluating(trace.model):
+            ids = trace.tensor([trace.tokenizer.start, *self.target[:-1]])
+            logits = trace.model.logits(ids)[0].float()  # (T, V)
+            logits[:, list(trace.banned)] = -math.inf
+            if trace.constrain is not None:
+                logits = trace.constrain(logits, ids[0])
+        return logits.softmax(-1)[:count].cpu()
+
+    def alternatives(self, most: int = MOST_ALTERNATIVES) -> list[list[Alternative]]:
+        """Return at each place the token of the best target, and then the most probable others."""
+        rows = []
+        for target, p in zip(self.target, self.distributions(), strict=True):
+            order = p.sort(descending=True, stable=True).indices[:most].tolist()
+            ids = [target, *(i for i in order if i != target)][:most]
+            text = self.trace.tokenizer.text
+            rows.append([(i, text(i), float(p[i])) for i in ids if p[i] > 0 or i == target])
+        return rows
+
+    def links(self, alignment: HeadAlignment | None) -> list[Component]:
+        """Return drawings of which part of the source, words or patches, each token comes from."""
+        page, trace = Page(""), self.trace
+        with evaluating(trace.translator):
+            if trace.sources:
+                add_head_alignment(page, trace, alignment)
+            elif (weights := cross_attention(trace)) is not None:
+                item = maps_over(trace.source_tokenizer, np.asarray(trace.source))
+                add_word_maps(page, trace, item, weights)
+            add_evidence(page, trace)
+        return list(page.components)
+
+
+def guide_translation(
+    translator: Translator, source: Source, prefix: Sequence[int], beam: Beam, max_new: int = 0
+) -> GuidedTranslation:
+    """Translate a source, given as ids without markers, from a beginning on."""
+    trace = Trace()
+    beam = replace(beam, trace=trace)
+    (results,) = translator.translate_ids([source], beam, max_new=max_new, prefixes=[prefix])
+    ids = [*prefix, *(results[0].ids if results else ())]
+    tokenizer, complete = translator.tokenizer, bool(results) and results[0].finished
+    most = int(translator.model.config.max_len) - 1  # after <S>
+    content = ids[:-1] if complete else ids
+    pair = PairTrace.of(
+        translator.model,
+        translator.readable(source),
+        tokenizer=tokenizer,
+        ids=[tokenizer.start, *content[:most]],
+        continues=not complete or len(content) > most,
+        constrain=translator.forbidden,
+        banned=tokenizer.never_produced(translator.model.vocab_size),
+        source_tokenizer=translator.source_tokenizer,
+        output=translator.makes,
+    )
+    return GuidedTranslation(list(prefix), results, trace.trees.get(0, []), pair)

@@ -1,0 +1,184 @@
+// How one number of a stage follows from the numbers before it. `operations.py` computes whole arrays by the same
+// formulas. A term is a product: {refs: [[input, place], …], factor, words}; a linear operation is a sum of terms,
+// any other a form: {refs, lines, value}. Places count through an array row by row.
+const range = (n) => Array.from({ length: n }, (_, i) => i);
+const sum = (values) => values.reduce((a, b) => a + b, 0);
+const widthOf = (stage) => stage.shape[stage.shape.length - 1];
+const sizeOf = (stage) => stage.shape.reduce((a, b) => a * b, 1);
+const valuesOf = (stage) => range(sizeOf(stage)).map(stage.get);
+// A number with five digits after the point: more than anyone reads, enough to compare.
+function exactly(value) {
+  const size = Math.abs(value);
+  if (!Number.isFinite(value)) return format(value);
+  const text = size && (size < 1e-4 || size >= 1e7) ? value.toExponential(5) : Number.isInteger(value) ? String(value) : value.toFixed(5);
+  return text.replace(/-/g, "−");
+}
+
+const one = (...refs) => ({ refs, factor: 1 });
+const LINEAR = {
+  gather: (s, i) => [one([0, s.how.row * widthOf(s) + i])],
+  dot: (s, i, [x, , bias]) => {
+    const [n, m] = [widthOf(x), widthOf(s)];
+    const [r, c] = [Math.floor(i / m), i % m];
+    return [...range(n).map((k) => one([0, r * n + k], [1, c * n + k])), ...(bias ? [one([2, c])] : [])];
+  },
+  row_dots: (s, i, [x]) => range(widthOf(x)).map((k) => one([0, i * widthOf(x) + k], [1, k])),
+  mix: (s, i, [w]) => range(sizeOf(w)).map((j) => one([0, j], [1, j * widthOf(s) + i])),
+  columns: (s, i, [a]) => range(a.shape[0]).map((j) => one([0, j * widthOf(s) + i], [1, j * widthOf(s) + i])),
+  add: (s, i, inputs) => inputs.map((x, k) => one([k, i % sizeOf(x)])),
+  subtract: (s, i) => [one([0, i]), { refs: [[1, i]], factor: -1, words: "−1" }],
+  multiply: (s, i) => [one([0, i], [1, i])],
+  products: (s, i) => [one([0, i], [1, i]), one([2, i], [3, i])],
+  scale: (s, i) => [{ refs: [[0, i]], factor: s.how.factor, words: s.how.words }],
+  complement: (s, i) => [{ refs: [], factor: 1, words: "1" }, { refs: [[0, i]], factor: -1, words: "−1" }],
+  part: (s, i, [x]) => [one([0, Math.floor(i / widthOf(s)) * widthOf(x) + s.how.start + (i % widthOf(s))])],
+  join: (s, i, inputs) => {
+    let k = 0;
+    for (; i >= sizeOf(inputs[k]); k++) i -= sizeOf(inputs[k]);
+    return [one([k, i])];
+  },
+  rotate: (s, i) => {
+    const n = widthOf(s);
+    return [one([0, i], [1, i]), one([0, (i + n - Math.floor(n / 2)) % n], [2, i])];
+  },
+  restore: (s, i) => [{ refs: [[0, i]], factor: s.how.factor, words: "deviation" }, { refs: [], factor: s.how.shift, words: "mean" }],
+  temper: (s, i) => [{ refs: [[0, i]], factor: 1 / s.how.temperature, words: "1 / T" }],
+};
+
+const sigmoidOf = (x) => 1 / (1 + Math.exp(-x));
+// The error function by its series, or by a continued fraction where that is short.
+function erf(x) {
+  const z = Math.abs(x);
+  if (z > 6) return Math.sign(x);
+  let [term, total] = [z, z];
+  for (let n = 1; Math.abs(term) > 1e-17 * total && n < 200; n++) {
+    term *= (-z * z) / n;
+    total += term / (2 * n + 1);
+  }
+  return (Math.sign(x) * 2 * total) / Math.sqrt(Math.PI);
+}
+const FUNCTIONS = {
+  relu: (x) => Math.max(0, x),
+  relu2: (x) => Math.max(0, x) ** 2,
+  gelu: (x) => x * sigmoidOf(1.5957691216057308 * (x + 0.044715 * x ** 3)),
+  gelu_exact: (x) => (x * (1 + erf(x / Math.SQRT2))) / 2,
+  silu: (x) => x * sigmoidOf(x),
+  sigmoid: sigmoidOf,
+  tanh: Math.tanh,
+  exp: Math.exp,
+  log: Math.log,
+  sqrt: Math.sqrt,
+  negative: (x) => -x,
+};
+
+const same = (i) => [[0, i]];
+const FORMS = {
+  mask: (s, i, [x, allowed]) => {
+    const open = allowed.get(i) > 0;
+    return { refs: [[0, i], [1, i]], lines: [open ? "the mask is 1: the score stays" : "the mask is 0: −∞"], value: open ? x.get(i) : -Infinity };
+  },
+  softmax: (s, i, [x]) => {
+    const all = valuesOf(x);
+    const top = all.reduce((a, b) => Math.max(a, b), -Infinity);
+    const [power, total] = [Math.exp(x.get(i) - top), sum(all.map((v) => Math.exp(v - top)))];
+    return {
+      refs: same(i), value: power / total,
+      lines: [`exp(${exactly(x.get(i))} − ${exactly(top)}) = ${exactly(power)}; the largest is subtracted, which changes no weight`,
+        `the sum of all ${all.length} such powers is ${exactly(total)}`, `${exactly(power)} / ${exactly(total)}`],
+    };
+  },
+  normalize: (s, i, [x]) => {
+    const total = sum(valuesOf(x));
+    return { refs: same(i), lines: [`the sum is ${exactly(total)}`, `${exactly(x.get(i))} / ${exactly(total)}`], value: x.get(i) / total };
+  },
+  rms: (s, i, [x, gain]) => {
+    const mean = sum(valuesOf(x).map((v) => v * v)) / sizeOf(x);
+    const root = Math.sqrt(mean + s.how.eps);
+    return {
+      refs: [[0, i], [1, i]], value: (x.get(i) / root) * gain.get(i),
+      lines: [`mean(x²) = ${exactly(mean)}; √(mean + ε) = ${exactly(root)}`, `${exactly(gain.get(i))} · ${exactly(x.get(i))} / ${exactly(root)}`],
+    };
+  },
+  layer_norm: (s, i, [x, gain, bias]) => {
+    const all = valuesOf(x);
+    const mean = sum(all) / all.length;
+    const root = Math.sqrt(sum(all.map((v) => (v - mean) ** 2)) / all.length + s.how.eps);
+    const shift = bias ? bias.get(i) : 0;
+    return {
+      refs: [[0, i], [1, i], ...(bias ? [[2, i]] : [])], value: ((x.get(i) - mean) / root) * gain.get(i) + shift,
+      lines: [`mean = ${exactly(mean)}; √(variance + ε) = ${exactly(root)}`,
+        `${exactly(gain.get(i))} · (${exactly(x.get(i))} − ${exactly(mean)}) / ${exactly(root)}${bias ? ` + ${exactly(shift)}` : ""}`],
+    };
+  },
+  unit: (s, i, [x]) => {
+    const n = widthOf(x);
+    const first = Math.floor(i / n) * n;
+    const size = Math.hypot(...range(n).map((k) => x.get(first + k)));
+    return { refs: same(i), lines: [`the length is ${exactly(size)}`, `${exactly(x.get(i))} / ${exactly(size)}`], value: x.get(i) / size };
+  },
+  standardize: (s, i, [x, mean, deviation]) => ({
+    refs: [[0, i], [1, i], [2, i]], value: (x.get(i) - mean.get(i)) / deviation.get(i),
+    lines: [`(${exactly(x.get(i))} − ${exactly(mean.get(i))}) / ${exactly(deviation.get(i))}`],
+  }),
+  squared_distance: (s, i, [q, keys]) => {
+    const n = sizeOf(q);
+    const value = sum(range(n).map((k) => (q.get(k) - keys.get(i * n + k)) ** 2));
+    return { refs: range(n).flatMap((k) => [[0, k], [1, i * n + k]]), lines: [`the sum of the squares of ${n} differences`], value };
+  },
+  largest: (s, i, [x]) => {
+    const n = widthOf(x);
+    const best = range(x.shape[0]).reduce((a, b) => (x.get(b * n + i) > x.get(a * n + i) ? b : a), 0);
+    return { refs: [[0, best * n + i]], lines: [`the largest of ${x.shape[0]} is that of ${x.rowName(best)}`], value: x.get(best * n + i) };
+  },
+  discount: (s, i, [n, paid]) => {
+    const [count, total] = [n.get(i), sum(valuesOf(n))];
+    const cut = count ? paid.get(Math.min(count, 3) - 1) : 0;
+    return { refs: [[0, i], ...(count ? [[1, Math.min(count, 3) - 1]] : [])], lines: [`(${exactly(count)} − ${exactly(cut)}) / ${exactly(total)}`], value: (count - cut) / total };
+  },
+  apply: (s, i, [x]) => ({ refs: same(i), lines: [`${s.how.words}, of x = ${exactly(x.get(i))}`], value: FUNCTIONS[s.how.function](x.get(i)) }),
+  top_k: (s, i, [x]) => kept(s, i, x),
+  top_p: (s, i, [x]) => kept(s, i, x),
+  draw: (s, i, [x]) => {
+    const before = sum(range(i).map(x.get));
+    return { refs: same(i), lines: [`${exactly(before)} of all tokens before it, + ${exactly(x.get(i))}`], value: before + x.get(i) };
+  },
+};
+function kept(s, i, x) {
+  const total = sum(range(sizeOf(x)).filter((k) => s.get(k) > 0).map(x.get));
+  const cut = !(s.get(i) > 0);
+  return { refs: same(i), lines: [cut ? "cut: 0" : `kept: ${exactly(x.get(i))} / ${exactly(total)}, the sum of the kept`], value: cut ? 0 : x.get(i) / total };
+}
+
+// Terms or a form, with the value that they give; null for what is given.
+function explain(stage, i) {
+  const { op } = stage.how;
+  const value = ({ refs, factor }) => refs.reduce((product, [k, at]) => product * stage.inputs[k].get(at), factor);
+  if (op in FORMS) return FORMS[op](stage, i, stage.inputs);
+  if (!(op in LINEAR)) return null;
+  const terms = LINEAR[op](stage, i, stage.inputs).map((term) => ({ ...term, value: value(term) }));
+  // A weight of 0 takes nothing, even of what is not finite.
+  return { terms, refs: terms.flatMap((term) => term.refs), value: sum(terms.map((term) => term.value)) };
+}
+
+// The stages that follow from temperature, top-K, top-P and a random number, computed again.
+const LIVE = {
+  temper: ([x], { temperature }) => valuesOf(x).map((z) => z / temperature),
+  softmax: ([x]) => softmax(valuesOf(x)),
+  top_k: ([x], { topK }) => keepFirst(valuesOf(x), (rank) => rank < topK),
+  top_p: ([x], { topP }) => keepFirst(valuesOf(x), (rank, before) => topP >= 1 || before < topP),
+  draw: ([x]) => {
+    let total = 0;
+    return valuesOf(x).map((p) => (total += p));
+  },
+};
+function keepFirst(p, keep) {
+  const order = range(p.length).sort((a, b) => p[b] - p[a] || a - b);
+  const cut = p.map(() => 0);
+  let before = 0;
+  order.forEach((i, rank) => {
+    if (keep(rank, before)) cut[i] = p[i];
+    before += p[i];
+  });
+  const total = sum(cut);
+  return cut.map((v) => v / total);
+}

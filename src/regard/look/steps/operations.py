@@ -1,0 +1,441 @@
+"""How one stage of a step-through follows from others: each operation computes its output from
+arrays in double precision, the oracle for what the model itself computed, and names itself for the
+page, which takes single numbers apart (`assets/step_terms.js`).
+
+Inputs and outputs are vectors (n,) or tables (m, n), one row for each position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def as_array(values: ArrayLike) -> Array:
+    return np.asarray(values, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation; its fields are its settings."""
+
+    op: ClassVar[str]
+
+    def compute(self, *inputs: Array) -> Array:
+        """Return the output."""
+        raise NotImplementedError
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        """Return how much each row of an input matters, for pages that cannot hold all of them;
+        None: all rows are alike; below 0: not at all.
+        """
+        return None
+
+    def data(self) -> dict[str, Any]:
+        """Return the name and the settings, for the page."""
+        return {"op": self.op} | {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class Given(Operation):
+    """Nothing before it: a parameter, the input, or what other positions hold."""
+
+    op = "given"
+
+
+@dataclass(frozen=True)
+class Opaque(Operation):
+    """Computed by the model and not taken apart."""
+
+    op = "opaque"
+
+
+@dataclass(frozen=True)
+class Gather(Operation):
+    """A row of a table: y = W[row]."""
+
+    op = "gather"
+    row: int
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0][self.row])
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        return np.where(np.arange(len(inputs[0])) == self.row, 1.0, -1.0)  # no other row is read
+
+
+@dataclass(frozen=True)
+class Dot(Operation):
+    """y_i = Σ_k x_k W_ik, and a bias if there is a third input."""
+
+    op = "dot"
+
+    def compute(self, *inputs: Array) -> Array:
+        x, matrix, *bias = inputs
+        return as_array(x @ matrix.T + (bias[0] if bias else 0.0))
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        sizes = np.abs(np.where(np.isfinite(output), output, 0.0))
+        return as_array(sizes.reshape(-1, sizes.shape[-1]).max(0)) if which == 1 else None
+
+
+@dataclass(frozen=True)
+class RowDots(Operation):
+    """y_j = Σ_k X_jk v_k: every row of a table with one vector."""
+
+    op = "row_dots"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0] @ inputs[1])
+
+
+@dataclass(frozen=True)
+class Mix(Operation):
+    """y_i = Σ_j w_j X_ji: rows, each by its weight."""
+
+    op = "mix"
+
+    def compute(self, *inputs: Array) -> Array:
+        weights, rows = inputs
+        return as_array(weights @ np.where(weights[:, None] == 0, 0.0, rows))
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        return np.abs(inputs[0]) if which == 1 else None
+
+
+@dataclass(frozen=True)
+class Columns(Operation):
+    """y_c = Σ_s A_sc B_sc: a weighted sum over rows with weights of its own in every column."""
+
+    op = "columns"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array((inputs[0] * inputs[1]).sum(0))
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        return as_array(np.abs(inputs[0] * inputs[1]).sum(1))
+
+
+@dataclass(frozen=True)
+class Add(Operation):
+    """y = a + b + …; a single row is added to each row of a table."""
+
+    op = "add"
+
+    def compute(self, *inputs: Array) -> Array:
+        total = inputs[0]
+        for one in inputs[1:]:
+            total = total + one
+        return total
+
+
+@dataclass(frozen=True)
+class Subtract(Operation):
+    """y = a − b."""
+
+    op = "subtract"
+
+    def compute(self, *inputs: Array) -> Array:
+        return inputs[0] - inputs[1]
+
+
+@dataclass(frozen=True)
+class Multiply(Operation):
+    """y_i = a_i b_i."""
+
+    op = "multiply"
+
+    def compute(self, *inputs: Array) -> Array:
+        return inputs[0] * inputs[1]
+
+
+@dataclass(frozen=True)
+class Products(Operation):
+    """y_i = a_i b_i + c_i d_i."""
+
+    op = "products"
+
+    def compute(self, *inputs: Array) -> Array:
+        return inputs[0] * inputs[1] + inputs[2] * inputs[3]
+
+
+@dataclass(frozen=True)
+class Scale(Operation):
+    """y_i = x_i · factor; `words` is the factor as a formula."""
+
+    op = "scale"
+    factor: float
+    words: str = ""
+
+    def compute(self, *inputs: Array) -> Array:
+        return inputs[0] * self.factor
+
+
+@dataclass(frozen=True)
+class Complement(Operation):
+    """y_i = 1 − x_i."""
+
+    op = "complement"
+
+    def compute(self, *inputs: Array) -> Array:
+        return 1 - inputs[0]
+
+
+@dataclass(frozen=True)
+class Part(Operation):
+    """Some consecutive entries of a vector, or columns of a table."""
+
+    op = "part"
+    start: int
+    stop: int
+
+    def compute(self, *inputs: Array) -> Array:
+        return inputs[0][..., self.start : self.stop]
+
+
+@dataclass(frozen=True)
+class Join(Operation):
+    """Vectors one after the other."""
+
+    op = "join"
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.concatenate(inputs)
+
+
+@dataclass(frozen=True)
+class MaskOut(Operation):
+    """The first input where the second is 1, −∞ where it is 0."""
+
+    op = "mask"
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.where(inputs[1] > 0, inputs[0], -np.inf)
+
+
+@dataclass(frozen=True)
+class Softmax(Operation):
+    """y_j = e^(s_j) / Σ_k e^(s_k)."""
+
+    op = "softmax"
+
+    def compute(self, *inputs: Array) -> Array:
+        (scores,) = inputs
+        top = scores.max()
+        powers = np.exp(scores - (top if np.isfinite(top) else 0.0))
+        return as_array(powers / max(powers.sum(), np.finfo(np.float64).tiny))
+
+
+@dataclass(frozen=True)
+class Normalize(Operation):
+    """y_i = x_i / Σ_k x_k."""
+
+    op = "normalize"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0] / inputs[0].sum())
+
+
+@dataclass(frozen=True)
+class RootMeanSquareNorm(Operation):
+    """y_i = g_i x_i / sqrt(mean(x²) + ε)."""
+
+    op = "rms"
+    eps: float
+
+    def compute(self, *inputs: Array) -> Array:
+        x, gain = inputs
+        return as_array(x / np.sqrt((x**2).mean() + self.eps) * gain)
+
+
+@dataclass(frozen=True)
+class LayerNormalization(Operation):
+    """y_i = g_i (x_i − mean(x)) / sqrt(variance(x) + ε) + b_i; without b if it has no bias."""
+
+    op = "layer_norm"
+    eps: float
+
+    def compute(self, *inputs: Array) -> Array:
+        x, gain, *bias = inputs
+        centred = x - x.mean()
+        return as_array(
+            centred / np.sqrt((centred**2).mean() + self.eps) * gain + (bias[0] if bias else 0.0)
+        )
+
+
+@dataclass(frozen=True)
+class Unit(Operation):
+    """y = x / |x|; of a table, each row."""
+
+    op = "unit"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0] / np.linalg.norm(inputs[0], axis=-1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class Standardize(Operation):
+    """y_i = (x_i − mean_i) / deviation_i, and 0 where x_i is missing."""
+
+    op = "standardize"
+
+    def compute(self, *inputs: Array) -> Array:
+        x, mean, deviation = inputs
+        return np.where(np.isnan(x), 0.0, (x - mean) / deviation)
+
+
+@dataclass(frozen=True)
+class Rotate(Operation):
+    """y_i = x_i cos_i + x_j sin_i, with j the coordinate that i is paired with, half of the width
+    away, and the sign of the rotation in the sine.
+    """
+
+    op = "rotate"
+
+    def compute(self, *inputs: Array) -> Array:
+        x, cosine, sine = inputs
+        return x * cosine + np.roll(x, len(x) // 2) * sine
+
+
+@dataclass(frozen=True)
+class SquaredDistance(Operation):
+    """y_j = |q − k_j|²."""
+
+    op = "squared_distance"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(((inputs[0] - inputs[1]) ** 2).sum(-1))
+
+
+@dataclass(frozen=True)
+class Largest(Operation):
+    """y_c = max_j X_jc over the rows of a table."""
+
+    op = "largest"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0].max(0))
+
+
+@dataclass(frozen=True)
+class Discount(Operation):
+    """y_v = (n_v − D(n_v)) / Σ n, with discounts of counts of 1, 2 and more."""
+
+    op = "discount"
+
+    def compute(self, *inputs: Array) -> Array:
+        counts, discounts = inputs
+        paid = np.r_[0.0, discounts][np.minimum(counts, 3).astype(int)]
+        return as_array((counts - paid) / max(counts.sum(), 1.0))
+
+
+@dataclass(frozen=True)
+class LinearAt(Operation):
+    """y = x · factor + shift in every entry: a value in the units of the data."""
+
+    op = "restore"
+    factor: float
+    shift: float
+
+    def compute(self, *inputs: Array) -> Array:
+        return inputs[0] * self.factor + self.shift
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e^−x), without overflow."""
+    return as_array(np.exp(-np.logaddexp(0.0, -x)))
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+FUNCTIONS: dict[str, tuple[str, Callable[[Array], Array]]] = {  # formula, function
+    "relu": ("max(0, x)", lambda x: np.maximum(x, 0.0)),
+    "relu2": ("max(0, x)²", lambda x: np.maximum(x, 0.0) ** 2),
+    "gelu": (
+        "x σ(1.5958 (x + 0.044715 x³))",
+        lambda x: x * sigmoid(1.5957691216057308 * (x + 0.044715 * x**3)),
+    ),
+    "gelu_exact": ("x Φ(x)", lambda x: x * 0.5 * (1 + _erf(x / math.sqrt(2)))),
+    "silu": ("x σ(x)", lambda x: x * sigmoid(x)),
+    "sigmoid": ("σ(x) = 1 / (1 + e⁻ˣ)", sigmoid),
+    "tanh": ("tanh x", np.tanh),
+    "exp": ("eˣ", np.exp),
+    "log": ("ln x", np.log),
+    "sqrt": ("√x", np.sqrt),
+    "negative": ("−x", np.negative),
+}
+
+
+@dataclass(frozen=True)
+class Apply(Operation):
+    """y_i = f(x_i), f one of FUNCTIONS."""
+
+    op = "apply"
+    function: str
+
+    def compute(self, *inputs: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return FUNCTIONS[self.function][1](inputs[0])
+
+    def data(self) -> dict[str, Any]:
+        return super().data() | {"words": FUNCTIONS[self.function][0]}
+
+
+@dataclass(frozen=True)
+class Temper(Operation):
+    """y_i = z_i / temperature."""
+
+    op = "temper"
+    temperature: float
+
+    def compute(self, *inputs: Array) -> Array:
+        return inputs[0] / self.temperature
+
+
+@dataclass(frozen=True)
+class KeepTopK(Operation):
+    """The K largest probabilities, scaled to sum to 1; ties to the earlier symbol."""
+
+    op = "top_k"
+    top_k: int
+
+    def compute(self, *inputs: Array) -> Array:
+        (p,) = inputs
+        chosen = np.zeros_like(p)
+        order = np.argsort(-p, kind="stable")[: self.top_k]
+        chosen[order] = p[order]
+        return as_array(chosen / chosen.sum())
+
+
+@dataclass(frozen=True)
+class KeepTopP(Operation):
+    """The fewest symbols that hold at least `top_p` of the probability, scaled to sum to 1."""
+
+    op = "top_p"
+    top_p: float
+
+    def compute(self, *inputs: Array) -> Array:
+        (p,) = inputs
+        order = np.argsort(-p, kind="stable")
+        before = np.concatenate([[0.0], np.cumsum(p[order])[:-1]])
+        chosen = np.zeros_like(p)
+        best = order[(before < self.top_p) | (self.top_p >= 1)]
+        chosen[best] = p[best]
+        return as_array(chosen / chosen.sum())
+
+
+@dataclass(frozen=True)
+class Draw(Operation):
+    """F_i = p_1 + … + p_i; the sample is the first symbol whose F exceeds `u`."""
+
+    op = "draw"
+    u: float
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.cumsum(inputs[0])

@@ -1,0 +1,53 @@
+// @ts-check
+import { useLatest } from "../api.js";
+import { Command, Failure, Field, PageView, RunPicker } from "../components.js";
+import { html, useState } from "../vendor/preact.js";
+
+/** @param {Record<string, any>} props */
+export default function Data({ run, file = "", input = "", target = "", label = "", split = "", text = "", first = "0", view = "report", setState, setRun }) {
+  const [typed, setTyped] = useState(file);
+  const source = run || file ? { files: run ? [] : [file], run, input, target } : null;
+  const { value: choices } = useLatest("train", "choices", {});
+  const open = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    setState({ file: typed, run: "", label: "", split: "", text: "", first: "", input: "", target: "" });
+  };
+  return html`<form class="tools" onSubmit=${open}>
+      <${Field} label="A file or folder"><input list="files" value=${typed} placeholder="names.txt" onInput=${(/** @type {any} */ event) => setTyped(event.target.value)} /></${Field}>
+      <datalist id="files">${(choices?.files ?? []).map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
+      <button class="main">Look at it</button>
+      <${RunPicker} run=${run} setRun=${(/** @type {string} */ name) => setRun(name)} label="or what a run was trained on" />
+    </form>
+    ${source && html`<div class="toggle" role="group" aria-label="views">${["report", "records"].map((name) => html`<button type="button" aria-pressed=${name === view} onClick=${() => setState({ view: name })}>${name}</button>`)}</div>`}
+    ${source ? view === "report" ? html`<${Report} source=${source} />` : html`<${Records} source=${source} label=${label} split=${split} text=${text} first=${Number(first) || 0} setState=${setState} />`
+      : html`<p>Choose a file of the folder in which the studio was started, or a run. <a href="#/train">Train</a> takes files that you drop.</p>`}`;
+}
+
+/** @param {{source: any}} props */
+function Report({ source }) {
+  const { value, error, busy } = useLatest("data", "report", source);
+  return html`<${Failure} error=${error} />${busy && !value && html`<p role="status">Reading …</p>`}
+    ${value && html`<${Command} command=${value.command} /><${PageView} page=${value.page} />`}`;
+}
+
+/** Records by label, split and text. @param {Record<string, any>} props */
+function Records({ source, label, split, text, first, setState }) {
+  const { value, error } = useLatest("data", "records", { ...source, label, split, text, first }, { delay: 150 });
+  const filter = (/** @type {Record<string, any>} */ patch) => setState({ first: "", ...patch });
+  const pick = (/** @type {string} */ name, /** @type {string} */ chosen, /** @type {[string, number][]} */ options) => html`<${Field} label=${name}>
+    <select value=${chosen} onChange=${(/** @type {any} */ event) => filter({ [name]: event.target.value })}><option value="">all</option>
+      ${chosen && !options.some(([one]) => one === chosen) && html`<option value=${chosen}>${chosen} (0)</option>`}
+      ${options.map(([one, count]) => html`<option value=${one}>${one} (${count.toLocaleString("en")})</option>`)}</select></${Field}>`;
+  return html`<section aria-label="records"><${Failure} error=${error} />
+    ${value && html`<div class="tools">
+        ${value.labels.length > 0 || label ? pick("label", label, value.labels) : null}${pick("split", split, value.splits)}
+        <${Field} label="contains"><input type="search" value=${text} onInput=${(/** @type {any} */ event) => filter({ text: event.target.value })} /></${Field}>
+        <span role="status">${value.found.toLocaleString("en")} of ${value.all.toLocaleString("en")}${value.cut ? ", the first that were read" : ""}</span></div>
+      <div class="scroll" tabindex="0" role="region" aria-label="records"><table><thead><tr><th scope="col">place</th><th scope="col">split</th><th scope="col">label</th><th scope="col">record</th></tr></thead>
+        <tbody>${value.records.map((/** @type {any} */ one) => html`<tr><td class="short">${one.place}</td><td>${one.split}</td>
+          <td>${one.labels.map((/** @type {string} */ name) => html`<button type="button" class="link" onClick=${() => filter({ label: name })}>${name}</button> `)}</td>
+          <td class="record">${one.source && html`<div>${one.source}</div>`}${one.text}${one.cut && " …"}</td></tr>`)}</tbody></table></div>
+      <div class="tools after"><button type="button" disabled=${first <= 0} onClick=${() => setState({ first: Math.max(0, first - value.per_page) })}>Before</button>
+        <span>${value.found ? first + 1 : 0} to ${Math.min(first + value.per_page, value.found)}</span>
+        <button type="button" disabled=${first + value.per_page >= value.found} onClick=${() => setState({ first: first + value.per_page })}>Next</button></div>`}</section>`;
+}

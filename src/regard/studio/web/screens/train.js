@@ -1,0 +1,116 @@
+// @ts-check
+import { call, upload, useLatest } from "../api.js";
+import { Command, Failure, Field, Job } from "../components.js";
+import { html, useState } from "../vendor/preact.js";
+import { Curves } from "./runs.js";
+
+/** @param {Record<string, any>} props */
+export default function Train({ run, files = "", input = "", target = "", task = "", model = "", minutes = "", out = "", setState, go }) {
+  const [jobs, setJobs] = useState(0); // asked anew when one was started
+  const [plan, setPlan] = useState(0);
+  const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
+  const chosen = files.split("\n").map((/** @type {string} */ name) => name.trim()).filter(Boolean);
+  const order = { files: chosen, input, target, task, model, minutes: Number(minutes) || 0, out };
+  const { value: choices } = useLatest("train", "choices", {}, { again: jobs });
+  const look = useLatest("train", "look", chosen.length ? { files: chosen, input, target, task } : null, { delay: 250 });
+  const command = useLatest("train", "command", chosen.length ? { order } : null, { delay: 250, again: jobs });
+  const running = useLatest("train", "jobs", { screens: ["train"] }, { again: jobs });
+  const runs = useLatest("studio", "runs", run ? {} : null, { again: jobs });
+  const unfinished = (runs.value?.runs ?? []).some((/** @type {any} */ one) => one.name === run && one.state === "not finished");
+  const columns = look.value?.columns ?? [];
+  const set = (/** @type {string} */ key) => (/** @type {any} */ event) => setState({ [key]: event.target.value });
+  const attempt = (/** @type {string} */ action, /** @type {object} */ args, /** @type {(job: any) => void} */ then) => {
+    setFailure(null);
+    call("train", action, args).then(then, setFailure);
+  };
+  const started = (/** @type {any} */ job) => {
+    setJobs(job.number);
+    setState({ run: "" });
+  };
+  const column = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ none) => html`<${Field} label=${`--${name}`}>
+    <select value=${value} onChange=${set(name)}><option value="">${none}</option>
+      ${columns.map((/** @type {any} */ one) => html`<option value=${one.name}>${one.name} (${one.type})</option>`)}</select></${Field}>`;
+  return html`<${Drop} files=${chosen} onFiles=${(/** @type {string[]} */ paths) => setState({ files: [...chosen, ...paths].join("\n"), input: "", target: "" })} />
+    <div class="tools">
+      <${Field} label="Files, one a line" hint="of the folder in which the studio was started"><textarea rows=${Math.max(2, chosen.length + 1)} cols="36" value=${files} onInput=${set("files")}></textarea></${Field}>
+      <${Field} label="or add one that lies there"><select value="" onChange=${(/** @type {any} */ event) => setState({ files: [...chosen, event.target.value].join("\n"), input: "", target: "" })}><option value="">choose</option>
+        ${(choices?.files ?? []).map((/** @type {string} */ name) => html`<option>${name}</option>`)}</select></${Field}>
+    </div>
+    <${Failure} error=${look.error} />
+    ${look.value?.question && html`<${Question} question=${look.value.question} columns=${columns} setState=${setState} />`}
+    ${look.value?.lines.map((/** @type {string} */ line) => html`<p class="note">${line}</p>`)}
+    <div class="tools">
+      ${columns.length > 0 && html`${column("input", input, "regard chooses")}${column("target", target, "regard chooses")}`}
+      <${Field} label="--task"><select value=${task} onChange=${set("task")}><option value="">inferred from the data</option>${(choices?.tasks ?? []).map((/** @type {any} */ one) => html`<option value=${one.name}>${one.name}: ${one.purpose}</option>`)}</select></${Field}>
+      <${Field} label="--model"><select value=${model} onChange=${set("model")}><option value="">regard chooses</option>${(choices?.models[task] ?? []).map((/** @type {string} */ name) => html`<option>${name}</option>`)}</select></${Field}>
+      <${Field} label="--minutes"><input type="number" min="0" step="any" value=${minutes} placeholder="regard chooses" onInput=${set("minutes")} /></${Field}>
+      <${Field} label="--out" hint=${command.value ? `the run is ${command.value.run}` : ""}><input value=${out} placeholder="regard chooses" onInput=${set("out")} /></${Field}>
+    </div>
+    ${chosen.length > 0 && html`<${Failure} error=${command.error} />${command.value && !command.error && html`<${Command} command=${command.value.command} />
+      <div class="tools after"><button type="button" onClick=${() => attempt("plan", { order }, (job) => setPlan(job.number))}>Plan it</button>
+        <button type="button" class="main" onClick=${() => attempt("start", { order }, started)}>Train</button></div>`}`}
+    <${Failure} error=${failure} />
+    ${plan > 0 && html`<section><h2>The plan</h2><${Job} key=${plan} number=${plan} /></section>`}
+    ${run && unfinished && html`<section><h2>${run}</h2><div class="tools after"><button type="button" class="main" onClick=${() => attempt("resume", { run }, started)}>Resume training</button></div></section>`}
+    ${(running.value?.jobs ?? []).map((/** @type {any} */ job) => html`<${Training} key=${job.number} job=${job} go=${go} onResume=${() => attempt("resume", { run: job.run }, started)} />`)}`;
+}
+
+/** Where files are dropped. @param {{files: string[], onFiles: (paths: string[]) => void}} props */
+function Drop({ files, onFiles }) {
+  const [over, setOver] = useState(false);
+  const [busy, setBusy] = useState("");
+  const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
+  const take = async (/** @type {FileList | null} */ list) => {
+    setFailure(null);
+    try {
+      const paths = [];
+      for (const file of list ?? []) {
+        setBusy(file.name);
+        paths.push(await upload(file));
+      }
+      onFiles(paths);
+    } catch (error) {
+      setFailure(/** @type {Error} */ (error));
+    }
+    setBusy("");
+  };
+  const drop = (/** @type {DragEvent} */ event) => {
+    event.preventDefault();
+    setOver(false);
+    take(event.dataTransfer?.files ?? null);
+  };
+  const drag = (/** @type {DragEvent} */ event) => {
+    event.preventDefault();
+    setOver(true);
+  };
+  return html`<div class=${over ? "drop over" : "drop"} onDragOver=${drag} onDragLeave=${() => setOver(false)} onDrop=${drop}>
+    <label>Drop a file here, or choose one: <input type="file" multiple onChange=${(/** @type {any} */ event) => take(event.target.files)} /></label>
+    <small role="status">${busy ? `copying ${busy} …` : "It is copied among the runs, into uploads; nothing leaves this machine."}</small>
+    <${Failure} error=${failure} /></div>`;
+}
+
+/** Which columns are read and predicted? @param {{question: any, columns: any[], setState: (patch: object) => void}} props */
+function Question({ question, columns, setState }) {
+  const inputs = columns.filter((one) => one.is_input);
+  const [input, setInput] = useState(inputs[0]?.name ?? "");
+  const targets = columns.filter((one) => one.is_target && one.name !== input);
+  return html`<section class="question" aria-label="a question"><p><strong>${question.text}</strong></p>
+    ${inputs.length > 1 && html`<fieldset><legend>Read</legend>${inputs.map((one) => html`<label><input type="radio" name="input" checked=${one.name === input} onChange=${() => setInput(one.name)} /> ${one.words}</label>`)}</fieldset>`}
+    <fieldset><legend>Predict</legend><div class="tools">${(targets.length ? targets : columns.filter((one) => one.name !== input)).map((one) => html`<button type="button" onClick=${() => setState({ input, target: one.name })}>${one.words}</button>`)}
+      <button type="button" onClick=${() => setState({ input, target: "", task: "next" })}>nothing: learn the texts of ${input} alone</button></div></fieldset>
+    <details><summary>What regard says</summary><pre>${question.details.join("\n")}</pre></details></section>`;
+}
+
+/** A run in training. @param {{job: any, go: Function, onResume: () => void}} props */
+function Training({ job, go, onResume }) {
+  const [state, setState] = useState(job.state);
+  const running = state === "running" || state === "stopping";
+  const { value } = useLatest("runs", "table", {}, { every: running ? 2000 : 0, again: state });
+  const entry = value?.runs.find((/** @type {any} */ one) => one.name === job.run);
+  return html`<section><h2>${job.run}</h2>
+    <${Job} number=${job.number} onEnd=${(/** @type {any} */ ended) => setState(ended.state)}>
+      ${!running && entry?.state === "not finished" && html`<button type="button" onClick=${onResume}>Resume</button>`}
+      ${!running && entry?.state === "done" && html`<button type="button" onClick=${() => go("runs", { run: job.run })}>Its card</button> <button type="button" onClick=${() => go("read", { run: job.run })}>Read with it</button>`}
+    </${Job}>
+    ${entry && html`<${Curves} runs=${[job.run]} curve="training" live=${running} />`}</section>`;
+}

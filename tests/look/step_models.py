@@ -1,0 +1,308 @@
+"""Small models of every family that can be stepped through, as pipelines of one input."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import torch
+from small_models import RECORDS, TOKENIZER, decoder, record
+
+from regard.evaluation.eval_data import shard_of
+from regard.layers.embeddings import Inputs
+from regard.models import encoder as encoders
+from regard.models import hyena, mlp, point_transformer, recurrent, series_classifiers, vision
+from regard.models.convolution import CNN
+from regard.models.decoder import DecoderConfig
+from regard.models.encoder_decoder import (
+    Captioner,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    modern_captioner,
+    vaswani,
+)
+from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
+from regard.models.ngrams import (
+    Bigram,
+    CountConfig,
+    DirichletNGram,
+    DirichletNGramConfig,
+    KneserNey,
+    KneserNeyConfig,
+    Uniform,
+    Unigram,
+)
+from regard.models.patch_forecaster import (
+    ConvolutionalForecaster,
+    DecoderForecaster,
+    HyenaForecaster,
+    PatchForecastConfig,
+    PatchForecaster,
+    RecurrentForecastConfig,
+    RecurrentForecaster,
+)
+from regard.pipelines import PreparedInput
+
+V = TOKENIZER.vocab_size
+TEXT = "abbac"
+SHAPE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 3, "d_head": 4, "d_ff": 10}
+SHAPE |= {"max_len": 24}
+CLASSES = SimpleNamespace(names=["letter"], classes=[["p", "q", "r"]])
+LABELS = SimpleNamespace(names=["one", "two"], classes=[["0", "1"], ["0", "1"]])
+
+
+class Reader:
+    """A pipeline that reads one input, whatever it is asked for."""
+
+    def __init__(self, model, tensors, run, targets=None):
+        self.model, self.prepared, self.targets = model, PreparedInput(tensors, run), targets
+        self.tokenizer = self.source_tokenizer = TOKENIZER
+
+    def prepare(self, item="", target=""):
+        return self.prepared
+
+
+def shaken(model):
+    """Move parameters away from values such as 0 and 1, which would hide a mistake."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def language_model(model, text=TEXT):
+    ids = torch.tensor([record(text)])
+    return Reader(model, {"ids": ids}, lambda tap: model.logits(ids, tap=tap))
+
+
+def changed_decoder(**options):
+    return lambda: language_model(shaken(decoder(max_len=24, **options)))
+
+
+def hyena_model(order, *mixers):
+    config = DecoderConfig(**SHAPE, mixers=mixers, order=order, positions="none")
+    return language_model(shaken(hyena.HyenaModel(V, config)))
+
+
+def recurrent_model(family):
+    config = recurrent.RecurrentConfig(n_layers=2, d_model=7)
+    return language_model(shaken(family(V, config)))
+
+
+def window_model(config):
+    return language_model(shaken(mlp.MLP(V, config)))
+
+
+def convolution(preset):
+    config = dataclasses.replace(CNN.PRESETS[preset](3, 8), kernel=3)
+    return language_model(shaken(CNN(V, config)))
+
+
+def recurrent_classifier():
+    config = recurrent.SequenceClassifierConfig(n_layers=2, d_model=6, n_outputs=3)
+    return predictor(recurrent.RecurrentClassifier(V, config))
+
+
+def counted(family, config):
+    model = family(V, config)
+    model.fit(shard_of(["abbacabbaba", *RECORDS], TOKENIZER), None, print)
+    return language_model(model)
+
+
+def hidden_markov():
+    torch.manual_seed(0)
+    model = HiddenMarkov(V, HiddenMarkovConfig(n_states=5))
+    model.marker.fill_(TOKENIZER.start)
+    return language_model(model)
+
+
+def translator(model, source=None):
+    torch.manual_seed(2)
+    source = torch.randint(3, V, (1, 7)) if source is None else source
+    ids, shaken_model = torch.tensor([record("abb")]), shaken(model)
+    inputs = Inputs(source, torch.ones(source.shape[:2], dtype=torch.int64))
+    conditioned = shaken_model.condition(inputs)
+
+    def run(tap):
+        conditioned.set_source(inputs, tap=tap)
+        return conditioned.logits(ids, tap=tap)
+
+    return Reader(model, {"source": source, "ids": ids}, run)
+
+
+def captioner():
+    shape = {"patch": 2, "rows": 2, "columns": 3, "source_vocab": 6, "max_len": 24}
+    config = dataclasses.replace(modern_captioner(1, 16), **shape)
+    return translator(Captioner(V, config), pixels(config))
+
+
+def predictor(model, ids=None, targets=CLASSES):
+    ids, model = torch.tensor([record(TEXT)]) if ids is None else ids, shaken(model)
+    source = Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64))
+    return Reader(model, {"ids": ids}, lambda tap: model.predict(source, tap=tap), targets)
+
+
+def encoder(task="label", n_outputs=3, targets=CLASSES, **options):
+    config = encoders.EncoderConfig(**SHAPE | options, task=task, n_outputs=n_outputs)
+    return predictor(encoders.EncoderModel(V, config), targets=targets)
+
+
+def bert():
+    config = dataclasses.replace(encoders.bert(1, 12), n_outputs=3, max_len=24)
+    return predictor(encoders.EncoderModel(V, config))
+
+
+def masked(make):
+    return predictor(encoders.MaskedLM(V, dataclasses.replace(make(1, 12), max_len=24)))
+
+
+def hyena_encoder():
+    config = encoders.EncoderConfig(**SHAPE, mixers=("hyena",), positions="none", n_outputs=3)
+    return predictor(hyena.HyenaClassifier(V, config))
+
+
+def pixels(config):
+    """Return the patches of an image, with rows and columns."""
+    torch.manual_seed(0)
+    count = config.rows * config.columns
+    ids = torch.zeros(1, count + 1, 2 + config.patch**2 * config.channels)
+    ids[0, 1:, 0] = torch.arange(count) // config.columns + 1
+    ids[0, 1:, 1] = torch.arange(count) % config.columns + 1
+    ids[0, 1:, 2:] = torch.randint(0, 256, ids[0, 1:, 2:].shape).float()
+    return ids
+
+
+def image(positions):
+    config = vision.VisionConfig(
+        **SHAPE, positions=positions, patch=2, rows=3, columns=3, n_outputs=3
+    )
+    ids = pixels(config)
+    return predictor(vision.VisionTransformer(ids.size(2), config), ids)
+
+
+def points(preset):
+    config = dataclasses.replace(
+        preset(1, 16), dimensions=3, group_size=4, n_features=2, n_outputs=3, max_len=24
+    )
+    torch.manual_seed(0)
+    ids = torch.randn(1, 7, 3 + 4 * (1 + 3 + 2))
+    ids[0, :, 3::6] = 1
+    ids[0, 3, 3 + 6 * 3] = 0  # a group of three
+    return predictor(point_transformer.PointTransformer(ids.size(2), config), ids)
+
+
+def series():
+    config = dataclasses.replace(
+        series_classifiers.modern(1, 16), patch=3, n_channels=2, n_outputs=3, max_len=24
+    )
+    return predictor(series_classifiers.SeriesTransformer(7, config), series_ids())
+
+
+def series_ids():
+    """Return patches of three steps of two channels, one of them missing."""
+    torch.manual_seed(0)
+    ids = torch.randn(1, 6, 7)
+    ids[..., 0], ids[0, 2, 3], ids[0, 0] = 3, torch.nan, 0
+    return ids
+
+
+def recurrent_series():
+    config = dataclasses.replace(
+        series_classifiers.bidirectional(2, 6), patch=3, n_channels=2, n_outputs=3
+    )
+    return predictor(series_classifiers.SeriesRecurrent(7, config), series_ids())
+
+
+def recurrent_forecaster(family):
+    config = RecurrentForecastConfig(
+        n_layers=2, d_model=6, max_len=24, horizon=3, n_channels=2, patch=4, stride=2
+    )
+    torch.manual_seed(0)
+    model, past = shaken(family(2, config)), torch.randn(1, 24, 2)
+    return Reader(model, {"past": past}, lambda tap: model.forecast(past, tap=tap))
+
+
+def forecaster(family, **options):
+    config = PatchForecastConfig(
+        **SHAPE | {"positions": "learned"} | options, horizon=3, n_channels=2, patch=4, stride=2
+    )
+    torch.manual_seed(0)
+    model, past = shaken(family(2, config)), torch.randn(1, 24, 2)
+    return Reader(model, {"past": past}, lambda tap: model.forecast(past, tap=tap))
+
+
+GPT2 = {"norm": "layer", "positions": "learned", "feedforward": "gelu", "bias": True}
+GPT2 |= {"qk_norm": False, "tied": True}
+VASWANI = {"positions": "sinusoidal", "feedforward": "relu", "post_norm": True}
+SCORES = ("dot", "negative_distance", "negative_log_distance", "gaussian", "cosine", "bilinear")
+
+STEP_MODELS = {
+    "decoder": changed_decoder(),
+    "decoder with grouped heads": changed_decoder(n_kv_heads=1),
+    "decoder of 2019": changed_decoder(**GPT2),
+    "decoder of 2017": changed_decoder(**GPT2 | VASWANI, scale_embedding=True),
+    **{f"{name} positions": changed_decoder(positions=name) for name in ("none", "binary")},
+    **{f"{name} positions": changed_decoder(positions=name) for name in ("t5", "alibi")},
+    **{f"{name} score": changed_decoder(score=name) for name in (*SCORES, "additive")},
+    "window": changed_decoder(window=2, global_tokens=1),
+    "attention without parameters": changed_decoder(projections="identity", qk_norm=False),
+    "squared ReLU without norms": changed_decoder(feedforward="relu2", norm="none"),
+    "linear attention": changed_decoder(mixers=("linear", "attention"), qk_norm=False),
+    "hyena": lambda: hyena_model(2, "hyena"),
+    "hyena of order 3": lambda: hyena_model(3, "hyena", "attention"),
+    "rnn": lambda: recurrent_model(recurrent.RNNModel),
+    "gru": lambda: recurrent_model(recurrent.GRUModel),
+    "lstm": lambda: recurrent_model(recurrent.LSTMModel),
+    "mlp": lambda: window_model(mlp.MLPConfig(d_model=9, d_embedding=4)),
+    "mlp of one-hot vectors": lambda: window_model(mlp.onehot(1, 8)),
+    "cnn": lambda: convolution("modern"),
+    "wavenet": lambda: convolution("wavenet"),
+    "lstm classifier": recurrent_classifier,
+    "lstm over series": recurrent_series,
+    "uniform": lambda: counted(Uniform, CountConfig()),
+    "unigram": lambda: counted(Unigram, CountConfig()),
+    "bigram": lambda: counted(Bigram, CountConfig()),
+    "kneser-ney": lambda: counted(KneserNey, KneserNeyConfig()),
+    "map": lambda: counted(DirichletNGram, DirichletNGramConfig(order=4)),
+    "mean": lambda: counted(DirichletNGram, DirichletNGramConfig(order=3, estimate="mean")),
+    "symmetric": lambda: counted(DirichletNGram, DirichletNGramConfig(order=3, prior="symmetric")),
+    "hmm": hidden_markov,
+    "encoder–decoder": lambda: translator(
+        EncoderDecoder(V, EncoderDecoderConfig(**SHAPE, n_encoder_layers=1))
+    ),
+    "encoder–decoder of 2017": lambda: translator(EncoderDecoder(V, vaswani(1, 16))),
+    "captioner": captioner,
+    "recurrent translator": lambda: translator(recurrent.RecurrentSeq2Seq(V, recurrent.cho(2, 8))),
+    **{
+        f"translator of {make.__name__}": lambda make=make: translator(
+            recurrent.AttentiveSeq2Seq(V, make(1, 8))
+        )
+        for make in (recurrent.bahdanau, recurrent.luong, recurrent.bilinear)
+    },
+    **{
+        f"encoder, {name} pooling": lambda name=name: encoder(pooling=name)
+        for name in ("mean", "first", "max", "attention", "sum")
+    },
+    "bert": bert,
+    "labels of positions": lambda: encoder("position-label"),
+    "values": lambda: encoder("value", 1, SimpleNamespace(names=["y"], classes=[])),
+    "labels": lambda: encoder("labels", 2, LABELS),
+    "hyena encoder": hyena_encoder,
+    "masked": lambda: masked(encoders.modern_masked),
+    "masked bert": lambda: masked(encoders.bert_masked),
+    **{
+        f"vit, {name} positions": lambda name=name: image(name)
+        for name in ("rotary", "learned", "sinusoidal", "none")
+    },
+    "points": lambda: points(point_transformer.modern),
+    "invariant points": lambda: points(point_transformer.invariant),
+    "molecules": lambda: points(point_transformer.molecule),
+    "series": series,
+    "forecaster": lambda: forecaster(PatchForecaster),
+    "causal forecaster": lambda: forecaster(DecoderForecaster),
+    "lstm forecaster": lambda: recurrent_forecaster(RecurrentForecaster),
+    "cnn forecaster": lambda: recurrent_forecaster(ConvolutionalForecaster),
+    "hyena forecaster": lambda: forecaster(HyenaForecaster, mixers=("hyena",), positions="none"),
+}

@@ -1,0 +1,42 @@
+"""What can be stepped through, and the errors of what cannot."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from step_models import STEP_MODELS, Reader
+from torch import nn
+
+from regard.errors import UsageError, UserError
+from regard.look.steps import register_steps, trace_steps
+
+
+def test_positions_count_from_one_and_the_last_is_the_default():
+    pipeline = STEP_MODELS["bigram"]()
+    assert trace_steps(pipeline).position == 5 and trace_steps(pipeline, position=1).position == 0
+    with pytest.raises(UsageError, match=r"position must be from 1 to 6 .*, got 7"):
+        trace_steps(pipeline, position=7)
+
+
+def test_unknown_models_and_long_inputs_are_refused_in_words():
+    pipeline = Reader(nn.Linear(1, 1), {"ids": torch.zeros(1, 2)}, lambda tap: torch.zeros(1))
+    with pytest.raises(UserError, match="a Linear cannot be stepped through"):
+        trace_steps(pipeline)
+    bigram = STEP_MODELS["bigram"]().model
+    long = Reader(bigram, {"ids": torch.zeros(1, 2000)}, lambda tap: torch.zeros(1))
+    with pytest.raises(UserError, match="2,000 positions are too many"):
+        trace_steps(long)
+
+
+def test_other_families_register_their_own():
+    class Mine(nn.Module):
+        pass
+
+    @register_steps(Mine)
+    def mine(subject):
+        t = subject.start(["one"])
+        t.given("all there is", subject.output, shown=True)
+
+    pipeline = Reader(Mine(), {"ids": torch.zeros(1, 1)}, lambda tap: torch.full((1,), 7.0))
+    trace = trace_steps(pipeline)
+    assert trace.find("all there is").values.tolist() == [7] and trace.tokens == ["one"]
