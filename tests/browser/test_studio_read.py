@@ -223,7 +223,7 @@ def test_the_map_is_read_by_keyboard(tab, runs):
     tab.wait_for_selector("[data-cell='4,0']")
     tab.focus(".tile-map")
     tab.keyboard.press("ArrowRight")
-    tab.wait_for_selector("[data-cell='4,1']")
+    tab.wait_for_selector("[data-cell='4,1']:not([data-weight='NaN'])")
     tap = Tap([f"{layer}.weights"])
     with torch.inference_mode():
         pipeline.model.logits(torch.tensor([pipeline.prompt_ids("adabea")]), tap=tap)
