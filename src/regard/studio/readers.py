@@ -98,6 +98,9 @@ class LanguageReader(Reader):
         """Return how many shown tokens nothing predicts: 1 where there is no `<S>`."""
         return int(ids[0] != self.tokenizer.start)
 
+    def step(self, given: Given) -> int:
+        return 1 - self.lead(self.ids(given)[0])
+
     def inputs(self, given: Given) -> Ints:
         ids, complete = self.ids(given)
         return ids[:-1] if complete else ids

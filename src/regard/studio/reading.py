@@ -327,6 +327,10 @@ class Reader(ABC):
         """
         return None
 
+    def step(self, given: Given) -> int:
+        """Return the position, from 1, that reads the first token or predicts it."""
+        return int(self.tokenizer.markers[0]) + 1
+
     @property
     def measures(self) -> bool:
         """Whether there is something to measure at a position: see `subject`."""

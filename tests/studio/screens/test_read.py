@@ -72,6 +72,8 @@ def test_a_run_says_what_it_reads_and_begins_with_a_familiar_record(screen):
     assert about["records"] == 5 and about["split"] == "test"
     assert about["text"] in TEXTS
     assert [layer["title"] for layer in about["layers"]] == ["layer 1", "layer 2"]
+    steps = [screen.open(name)["step"] for name in ("names", "text", "kinds")]
+    assert steps == [1, 0, 2]  # <S> predicts the first token, nothing does, it reads itself
     assert screen.open("kinds")["text"] == ""  # no data, no example
     json.dumps(about)
 
@@ -117,7 +119,7 @@ def test_expected_tokens_can_be_inserted(screen):
     assert screen.expect("names", "ab", 2, top_k=1)["remaining"] == 1
     with pytest.raises(UsageError, match="top_p must be above 0"):
         screen.expect("names", "ab", 2, top_p=0.0)
-    assert screen.expect("text", "ab", 0) == {"tokens": None}
+    assert screen.expect("text", "ab", 0)["tokens"] is None
 
 
 def test_weights_of_a_position_and_their_tokens(screen):
@@ -203,7 +205,7 @@ def test_a_classifier_answers_as_a_whole(screen):
     kinds = [figure["kind"] for figure in answer["figures"]]
     assert kinds == ["answer"]
     assert answer["added"]["values"].shape == (4,)
-    assert screen.expect("kinds", "abba", 1) == {"tokens": None}
+    assert screen.expect("kinds", "abba", 1)["tokens"] is None
     assert "bits" not in screen.read("kinds", "abba")
     assert screen.summary("kinds", "")["figures"] == []
 

@@ -57,6 +57,7 @@ class Read(ReadingScreen):
             "averages": reader.averages,
             "expects": reader.expects,
             "measures": reader.measures,
+            "step": reader.step(Given(text, second)),
             "film": (self.opened.run(run) / FILM).exists(),
             "size": int(reader.model.vocab_size),
         }
@@ -139,9 +140,10 @@ class Read(ReadingScreen):
         except ValueError as error:
             raise UsageError(str(error)) from None
         if expected is None:
-            return {"tokens": None}
+            return {"at": at, "tokens": None}
         raw = [reader.tokenizer.raw[i] for i in expected.ids]
         return {
+            "at": at,
             "tokens": expected.names,
             "ids": expected.ids,
             "inserts": [token.decode("utf-8", "replace") for token in raw],
@@ -175,11 +177,12 @@ class Read(ReadingScreen):
         row = weights.mean(0) if head < 0 else weights[head]
         names = reader.columns(what, attention)
         shown = reader.tokens(what)
-        at = max(0, min(at, len(shown.ids) - 1))
+        there = max(0, min(at, len(shown.ids) - 1))
         return {
+            "at": at,
             "names": names,
             "predicts": reader.causal,
-            "names_row": (shown.names(at, at + 1) or [""])[0],
+            "names_row": (shown.names(there, there + 1) or [""])[0],
             "weights": row[attention.frame.row],
             "heads": weights[:, attention.frame.row],
             "row": attention.frame.row,
