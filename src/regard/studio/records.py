@@ -13,7 +13,7 @@ from regard.look.page import Page
 from regard.look.records import Records
 from regard.pipelines import Pipeline
 from regard.registry import TASKS
-from regard.tasks import LookRequest
+from regard.tasks import LookRequest, Task
 
 PART = 50_000  # tokens of a document of running text that are read as one record
 
@@ -99,6 +99,18 @@ class HeldOut:
         """
         run = self.pipeline.run
         assert run is not None
-        request = LookRequest(record=number if self.count else None, log=lambda line: None)
-        page: Page = TASKS[run.description.task]().page(run, request)
+        record = number if self.has_pages else None
+        page: Page = self.task().page(run, LookRequest(record=record, log=lambda line: None))
         return page
+
+    @property
+    def task(self) -> type[Task]:
+        run = self.pipeline.run
+        assert run is not None
+        task: type[Task] = TASKS[run.description.task]
+        return task
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether there is a page about each record."""
+        return self.task.shows_records and self.count > 0

@@ -46,7 +46,7 @@ class Read(ReadingScreen):
         reader, records = self.find_reader(run), self.records(run)
         entry = {"run": run, "records": records.count, "split": records.split, "reads": None}
         if reader is None:
-            return entry
+            return entry | {"records": records.count if records.has_pages else 0}
         text, second = self.example(reader, records)
         return entry | {
             "reads": [reader.first, *([reader.second] if reader.second else [])],
