@@ -1,4 +1,4 @@
-"""Held-out records one by one: records, parts of running text, pairs, and items that are no texts."""
+"""Held-out records one by one: of texts, of parts of running text, of pairs, of other items."""
 
 from __future__ import annotations
 
