@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard.errors import UsageError, UserError
 from regard.studio.readers import open_reader
-from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, Tokens
+from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, RecentResults, Tokens
 from regard.studio.records import HeldOut
 from regard.studio.screens import Screen, action, figure, register_screen
 from regard.training.film import FILM, Film
 
+if TYPE_CHECKING:
+    from regard.studio.opened import Opened
+
+MODELS = 4  # whose readers are kept
 EXAMPLE = 128  # tokens of running text that are shown first
 
 
 class ReadingScreen(Screen):
-    """A screen that reads texts; what reads with a run is kept with its model."""
+    """A screen that reads texts, with the models that were used last."""
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened)
+        self.readers: RecentResults[tuple[Any, Reader | None]] = RecentResults(MODELS)
+        self.held_out: RecentResults[HeldOut] = RecentResults(MODELS)
 
     def find_reader(self, run: str) -> Reader | None:
         """Return what reads texts with a run; None if it reads something else."""
         pipeline = self.opened.pipeline(run)
-        return self.opened.cached(("reader", id(pipeline)), lambda: open_reader(pipeline))
+        return self.readers.get(id(pipeline), lambda: (pipeline, open_reader(pipeline)))[1]
 
     def reader(self, run: str) -> Reader:
         reader = self.find_reader(run)
@@ -33,7 +42,7 @@ class ReadingScreen(Screen):
     def records(self, run: str) -> HeldOut:
         """Return the held-out records of a run."""
         pipeline = self.opened.pipeline(run)
-        return self.opened.cached(("records", id(pipeline)), lambda: HeldOut(pipeline))
+        return self.held_out.get(id(pipeline), lambda: HeldOut(pipeline))
 
 
 @register_screen("read", title="Read")
@@ -254,11 +263,7 @@ class Read(ReadingScreen):
     @action
     def page(self, run: str, number: int = 0) -> dict[str, Any]:
         """Return the sections of the look page of a record that is no text."""
-        page: dict[str, Any] = self.opened.cached(
-            ("page", run, id(self.opened.pipeline(run)), number),
-            lambda: self.records(run).page(number).to_json(),
-        )
-        return page
+        return self.records(run).page(number)
 
 
 def film_json(film: Film, reader: Reader, number: int) -> dict[str, Any]:
