@@ -26,6 +26,7 @@ import pytest
 import torch
 
 from regard import cli
+from regard.evaluation import METRICS
 from regard.recipe import build, read
 
 ROOT = Path(__file__).parents[1]
@@ -153,8 +154,18 @@ def timed(page: Path) -> object:
     return pytest.param(page, marks=pytest.mark.slow if page.name in SLOW else ())
 
 
+@pytest.fixture
+def metrics():
+    """Metrics that a page registers are gone after it."""
+    before = {kind: set(registered) for kind, registered in METRICS.items()}
+    yield
+    for kind, registered in METRICS.items():
+        for name in registered.keys() - before.get(kind, registered.keys()):
+            del registered[name]
+
+
 @pytest.mark.parametrize("page", [timed(page) for page in PAGES if runs(page)], ids=ids)
-def test_a_page_runs_in_an_empty_folder(page, small, rows_here, tmp_path, monkeypatch):
+def test_a_page_runs_in_an_empty_folder(page, small, rows_here, metrics, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names, printed = {"__name__": "page"}, ""
     for block in blocks(page):

@@ -32,6 +32,8 @@ REPORT = [
     "Lengths",
     "Attention",
     "How far back",
+    "What each head does here",
+    "Logit lens",
     "Next symbol",
     "Beam search",
 ]

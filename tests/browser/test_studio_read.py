@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+pytest.importorskip("starlette")
+from studio_page import serving
 
 import regard
 from regard.layers.tap import Edit, Tap
@@ -53,23 +54,9 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(runs):
-    """A studio over these runs: a function that returns a link, and its address."""
-    uvicorn = pytest.importorskip("uvicorn")
-    from regard.studio.gate import Sessions
-    from regard.studio.opened import Opened
-    from regard.studio.server import Studio, bind
-
-    listener = bind(0)
-    sessions = Sessions(listener.getsockname()[1])
-    app = Studio(Opened(runs), sessions).app()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield sessions.link
-    server.should_exit = True
-    thread.join(10)
-    with contextlib.suppress(OSError):
-        listener.close()
+    """A studio over these runs: a function that returns a link."""
+    with serving(runs) as sessions:
+        yield sessions.link
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +132,8 @@ def test_numbers_at_fifty_places_are_those_of_python(tab, runs):
     tab.keyboard.press("Control+Home")
     for at in range(50):
         tab.wait_for_selector(f"[data-at='{at}']")
-        heading = f".reading-panels h2:has-text('{LONG[max(0, at - 5) : at]}')"
-        tab.wait_for_selector(heading)
-        tab.wait_for_timeout(30)
+        for part in ("ul", ".readout"):  # the answers for this position
+            tab.wait_for_selector(f"{part}[data-of='{at}']")
         page = shown(tab)
         assert page["bits"] == pytest.approx(bits[at], abs=1e-4)
         assert len(page["p"]) == min(20, len(names))
@@ -200,6 +186,11 @@ def test_a_head_that_is_off_changes_what_is_read(tab, runs):
     assert shown(tab)["bits"] == pytest.approx(expected, abs=1e-4)
     tab.get_by_text("What is each head worth?").click()
     tab.wait_for_selector("[data-effect]")
+    tab.get_by_text("After each block").click()
+    tab.wait_for_selector("[data-lens]")
+    last = float(tab.locator("[data-lens]").last.get_attribute("data-lens"))
+    whole = -pipeline.score("adabea")[1][3] / math.log(2)  # of the model with all its heads
+    assert last == pytest.approx(whole, abs=1e-4)
 
 
 def test_a_long_record_scrolls(tab):
@@ -231,7 +222,7 @@ def test_the_map_is_read_by_keyboard(tab, runs):
     tab.wait_for_selector("[data-cell='4,0']")
     tab.focus(".tile-map")
     tab.keyboard.press("ArrowRight")
-    tab.wait_for_selector("[data-cell='4,1']")
+    tab.wait_for_selector("[data-cell='4,1']:not([data-weight='NaN'])")
     tap = Tap([f"{layer}.weights"])
     with torch.inference_mode():
         pipeline.model.logits(torch.tensor([pipeline.prompt_ids("adabea")]), tap=tap)

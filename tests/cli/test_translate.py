@@ -170,7 +170,7 @@ def test_a_line_that_is_no_text_is_noted(cli, run_folder, translator, tmp_path, 
     assert cli("translate", run_folder, "latin.txt", "--strict").code == 1
     (tmp_path / "none.txt").write_bytes(b"\xdcbel\n")
     found = cli("translate", run_folder, "none.txt")
-    assert found.code == 1 and "none.txt: none of the 1 records can be read" in found.err
+    assert found.code == 1 and "none.txt, record 1: invalid UTF-8" in found.err
 
 
 def test_sources_that_are_too_long_are_scored_as_they_are_translated(

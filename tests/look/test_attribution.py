@@ -5,6 +5,7 @@ changes against running the model again, and a planted motif.
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from regard.look.attribution import (
     find_embedding,
     find_peaks,
     fit_motifs,
+    gradient_times_input,
     leave_out,
     remove_each,
     rollout,
@@ -186,6 +188,21 @@ def test_rollout_is_the_product_of_the_layers():
     torch.testing.assert_close(found, read @ product)
     assert float(found.sum()) == pytest.approx(1)
     torch.testing.assert_close(rollout(torch.eye(5).expand(3, 2, 5, 5), read), read)
+
+
+def test_another_thread_may_read_with_the_model_at_the_same_time(motif_filters):
+    """Its embeddings were taken for those of the text that is explained."""
+    predictor, texts, _ = motif_filters
+    model = predictor.model.eval()
+    sources = [row(*predictor.tokenizer.encode(text).tolist()) for text in texts[:2]]
+
+    def pick(scores):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(model.predict, sources[1]).result()
+        return scores[:, 1]
+
+    alone = gradient_times_input(model, sources[0], lambda scores: scores[:, 1])
+    torch.testing.assert_close(gradient_times_input(model, sources[0], pick), alone)
 
 
 def test_gradient_times_input_points_into_a_planted_motif(motif_filters):

@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, ClassVar
 
 import numpy as np
@@ -75,8 +76,11 @@ def gradient_times_input(
     if embedding is None:
         raise ValueError(f"{type(model).__name__} has no embedding")
     embedded: list[Tensor] = []
+    caller = get_ident()
 
-    def record(module: nn.Module, inputs: object, rows: Tensor) -> Tensor:
+    def record(module: nn.Module, inputs: object, rows: Tensor) -> Tensor | None:
+        if get_ident() != caller:  # another thread reads with the same model
+            return None
         embedded.append(rows.detach().requires_grad_())
         return embedded[-1]
 

@@ -61,7 +61,8 @@ def draw_picture(tokenizer: Tokenizer, record: NDArray[Any], text: str = "") -> 
 def mark_position(tokenizer: Tokenizer, record: NDArray[Any], position: int) -> str:
     """Return the text of a record around a position, whose token stands in brackets."""
     before, after = tokenizer.markers
-    ids = record[: len(record) - after] if record[-1] == tokenizer.end else record
+    has_end = after and record[-1] == tokenizer.end  # records of features have none
+    ids = record[: len(record) - after] if has_end else record
     parts = ids[max(before, position - CONTEXT) : position], ids[position : position + 1]
     left, token, right = map(tokenizer.decode, (*parts, ids[position + 1 :][:CONTEXT]))
     return f"{left}[{token}]{right}"

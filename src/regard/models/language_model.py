@@ -66,10 +66,6 @@ class LanguageModel(Model):
         logits = self.logits(ids, tap=tap)[0]  # (T, V)
         return lambda rows: logits[rows]
 
-    def last_logits(self, ids: Tensor, *, tap: Tap | None = None) -> Tensor:
-        """Return the logits (B, V) of the token after (B, T) ids."""
-        return self.logits(ids, tap=tap)[:, -1]
-
     def score(
         self,
         ids: Tensor,
@@ -156,9 +152,6 @@ class NeuralLanguageModel(LanguageModel):
     def predictions(self, ids: Tensor, *, tap: Tap | None = None) -> Callable[[slice], Tensor]:
         hidden = self.hidden(ids, tap=tap)[0]  # (T, D): the head waits for what is asked for
         return lambda rows: self.head(hidden[rows]).float()
-
-    def last_logits(self, ids: Tensor, *, tap: Tap | None = None) -> Tensor:
-        return self.head(self.hidden(ids, tap=tap)[:, -1])  # type: ignore[no-any-return]
 
     def score_targets(
         self, ids: Tensor, targets: Tensor, segments: Tensor | None, constrain: Constrain | None

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -23,32 +23,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batching import pieces
 from regard.decoding import Sample
-from regard.decoding.engine import device_of, evaluating
-from regard.errors import UsageError
-from regard.evaluation.masked_tokens import encode_masked, predict_masked
-from regard.layers.embeddings import Inputs
+from regard.decoding.engine import evaluating
+from regard.errors import UsageError, UserError
 from regard.layers.tap import Edit, Tap
-from regard.look.attribution import attribute_outputs, find_embedding
-from regard.look.internals import PredictionContext, as_inputs
-from regard.look.page import Component, Page
-from regard.look.prediction_page import add_prediction
+from regard.look.interventions import (
+    Measure,
+    Subject,
+    head_effects,
+    logit_lens,
+    patch,
+    residual_stream,
+)
+from regard.look.page import Component, Heatmap
 from regard.look.tiles import Pyramid
-from regard.models.language_model import Constrain, LanguageModel
 from regard.pipelines import Pipeline
-from regard.pipelines.generator import Generator
-from regard.pipelines.masked_predictor import MaskedPredictor
-from regard.pipelines.predictor import Predictor
-from regard.pipelines.translator import Translator
 from regard.tokenizers import Tokenizer
 from regard.tokenizers.spans import token_spans, utf16_offsets
 
 MOST_WINDOW = 2000  # tokens that are read at once, of models with a longer context
 LOGITS = 1 << 23  # in memory at once: 32 MB
 SHOWN = 20  # expected tokens that are listed
-AT_ONCE = 16  # heads that are switched off in one batch
-KEPT_BYTES = 256 << 20  # of attention maps
+LISTED = 3  # outputs after each block
+MOST_WORK = 1 << 17  # tokens that are read to patch a text
+KEPT_BYTES = 96 << 20  # of attention maps
 KEPT_PASSES = 16  # forward passes whose hidden vectors are kept
 ALL_LAYERS = "all"  # the mean over all heads of all layers
 MOST_WEIGHTS = 1 << 24  # attention weights of all layers together
@@ -86,6 +84,11 @@ class AttentionLayer:
             "source": self.source,
             "switchable": self.switchable,
         }
+
+
+def subject_work(subject: Subject) -> int:
+    """Return how many tokens are read to patch every vector of the residual stream."""
+    return len(residual_stream(subject)) * subject.tokens**2
 
 
 def title_of(layer: str) -> str:
@@ -242,14 +245,6 @@ def register_reader(*pipelines: type[Pipeline]) -> Callable[[ReaderT], ReaderT]:
     return register
 
 
-def open_reader(pipeline: Pipeline) -> Reader | None:
-    """Return what reads texts with a pipeline; None if it reads other items, or none alone."""
-    if not pipeline.source_tokenizer.reads_text:
-        return None
-    reader = next((READERS[cls] for cls in type(pipeline).__mro__ if cls in READERS), None)
-    return None if reader is None else reader(pipeline)
-
-
 class Reader(ABC):
     """Reads texts with one pipeline; what a model lacks is None."""
 
@@ -326,11 +321,88 @@ class Reader(ABC):
         frame = attention.frame
         return [self.tokenizer.text(int(i)) for i in self.inputs(given)[frame.start : frame.stop]]
 
-    def effects(self, given: Given, at: int) -> Floats | None:
-        """Return by how many bits the log-probability of a token changes with each head off alone,
-        (L, H) of the layers that can be switched; None where that is not known.
+    def subject(self, given: Given, at: int) -> tuple[Subject, Measure] | None:
+        """Return what is read up to a position, and the measure of what the model gives to the
+        token there, or to its prediction; None where there is none.
         """
         return None
+
+    def step(self, given: Given) -> int:
+        """Return the position, from 1, that reads the first token or predicts it."""
+        return int(self.tokenizer.markers[0]) + 1
+
+    @property
+    def measures(self) -> bool:
+        """Whether there is something to measure at a position: see `subject`."""
+        return False
+
+    def output_name(self, number: int) -> str:
+        """Return the name of an output: of a token or a class."""
+        return str(self.tokenizer.text(number))
+
+    def probabilities_of(self, outputs: Tensor) -> Tensor:
+        """Return the probabilities (N, O) of outputs."""
+        return outputs.softmax(-1)
+
+    def likeliest(self, outputs: Tensor) -> list[list[tuple[str, float]]]:
+        """Return the most probable outputs of each row, with their probabilities."""
+        p, ids = self.probabilities_of(outputs).topk(min(LISTED, outputs.size(-1)))
+        return [
+            [(self.output_name(i), x) for i, x in zip(row, values, strict=True)]
+            for row, values in zip(ids.tolist(), p.tolist(), strict=True)
+        ]
+
+    def effects(self, given: Given, at: int) -> dict[str, Floats] | None:
+        """Return by how many bits the log-probability of a token changes with each head off alone,
+        (H,) by layer; the heads that are off in `given` are on.
+        """
+        found = self.subject(given, at)
+        if found is None or not any(layer.switchable for layer in self.layers):
+            return None
+        losses = head_effects(*found)
+        return {name: (-x / math.log(2)).float().numpy() for name, x in losses.items()}
+
+    def lens(self, given: Given, at: int) -> list[tuple[str, list[tuple[str, float]], float]]:
+        """Return what would be expected at a position after each block: its name, the most probable
+        outputs, and the bits of the token there.
+        """
+        found = self.subject(given, at)
+        if found is None:
+            return []
+        subject, measure = found
+        names, outputs = logit_lens(subject)
+        bits = measure(outputs.double()) / -math.log(2)
+        titles = ["embedding", *map(title_of, names[1:])]
+        listed = self.likeliest(outputs.float().flatten(0, -2))
+        return list(zip(titles, listed, bits.tolist(), strict=True))
+
+    def patch(self, given: Given, at: int, other: str) -> Heatmap | None:
+        """Return which of the vectors of another text, put in place of those of this one, restore
+        what the model gives to the token there: a share for each block and token.
+        """
+        found = self.subject(given, at)
+        if found is None:
+            return None
+        clean = self.subject(self.replaced(given, other), at)
+        if clean is None:
+            raise UserError("the other text must have equally many tokens up to the position")
+        if subject_work(found[0]) > MOST_WORK:
+            raise UsageError(f"at must be below {at}: patching runs the model for every token")
+        shares = patch(clean[0], found[0], found[1])
+        ids = found[0].source.ids[0].tolist()
+        tokens = [self.tokenizer.text(int(i)) for i in ids]
+        return Heatmap(
+            torch.stack(list(shares.values())).numpy(),
+            [title_of(name) for name in shares],
+            tokens,
+            "What the other text restores, by block and token",
+            scale="diverging",
+            unit="of the difference",
+        )
+
+    def replaced(self, given: Given, text: str) -> Given:
+        """Return what is read with another text in place of the one that is predicted."""
+        return replace(given, text=text)
 
     @abstractmethod
     def frame(self, given: Given, at: int) -> WindowPosition:
@@ -455,382 +527,3 @@ class Reader(ABC):
             remaining=int((after > 0).sum()),
             size=len(logits),
         )
-
-
-@register_reader(Generator)
-class LanguageReader(Reader):
-    """A language model: every token is predicted from those before it."""
-
-    causal = True
-
-    def __init__(self, pipeline: Any) -> None:
-        super().__init__(pipeline)
-        self.stride = max(1, self.window // 2)
-        self.passes: RecentResults[Callable[[slice], Tensor]] = RecentResults(KEPT_PASSES)
-        self.encoded: RecentResults[tuple[Ints, bool]] = RecentResults(8)
-        self.shown: RecentResults[Tokens] = RecentResults(8)
-
-    @property
-    def constrain(self) -> Constrain | None:
-        constrain: Constrain | None = self.pipeline.forbidden
-        return constrain
-
-    def example(self, most: int) -> tuple[str, str] | None:
-        return self.pipeline.example(most), ""
-
-    def condition(self, given: Given) -> LanguageModel:
-        """Return the language model, of pairs the one of this source."""
-        model: LanguageModel = self.model
-        return model
-
-    def encode(self, given: Given) -> tuple[Ints, bool]:
-        """Return the ids that are read, `<S>` and `<E>` included, and whether they are complete."""
-        ids = self.pipeline.prompt_ids(given.text)
-        complete = not self.pipeline.text
-        return np.array([*ids, *([self.tokenizer.end] if complete else [])], np.int64), complete
-
-    def ids(self, given: Given) -> tuple[Ints, bool]:
-        key = given.text, given.second
-        return self.encoded.get(key, lambda: self.encode(given))
-
-    def target_text(self, given: Given) -> str:
-        """Return the text whose tokens are predicted."""
-        return given.text
-
-    def tokens(self, given: Given) -> Tokens:
-        def find() -> Tokens:
-            ids = self.ids(given)[0]
-            return Tokens.of(self.target_text(given), ids[1 - self.lead(ids) :], self.tokenizer)
-
-        return self.shown.get((given.text, given.second), find)
-
-    def lead(self, ids: Ints) -> int:
-        """Return how many shown tokens nothing predicts: 1 where there is no `<S>`."""
-        return int(ids[0] != self.tokenizer.start)
-
-    def inputs(self, given: Given) -> Ints:
-        ids, complete = self.ids(given)
-        return ids[:-1] if complete else ids
-
-    def window_of(self, t: int, count: int) -> tuple[int, int]:
-        """Return the first and the last (exclusive) input of the window that scores input `t`."""
-        number = max(0, -(-(t + 1 - self.window) // self.stride))
-        return number * self.stride, min(count, number * self.stride + self.window)
-
-    def read(self, given: Given, window: tuple[int, int]) -> Callable[[slice], Tensor]:
-        """Return the forward pass over a window: from positions in it to logits."""
-        ids = self.inputs(given)[slice(*window)]
-        key = ids.tobytes(), given.off, self.source_key(given)
-
-        def run() -> Callable[[slice], Tensor]:
-            return self.forward(given, ids, self.tap(given))
-
-        return self.passes.get(key, run)
-
-    def source_key(self, given: Given) -> str:
-        """Return what else the forward pass depends on."""
-        return ""
-
-    def forward(self, given: Given, ids: Ints, tap: Tap | None) -> Callable[[slice], Tensor]:
-        with evaluating(self.model):
-            row = torch.from_numpy(ids)[None].to(device_of(self.model))  # (1, T)
-            return self.condition(given).predictions(row, tap=tap)
-
-    def rows(self, given: Given, window: tuple[int, int], rows: slice) -> Tensor:
-        """Return logits (n, V) after some inputs, counted from the beginning of the text."""
-        inside = slice(rows.start - window[0], rows.stop - window[0])
-        with evaluating(self.model):
-            logits = self.read(given, window)(inside)
-            if self.constrain is not None:
-                previous = torch.from_numpy(self.inputs(given)[rows]).to(logits.device)
-                logits = self.constrain(logits, previous)
-        return logits.float()
-
-    def scores(self, given: Given, first: int, last: int) -> Scores:
-        ids, inputs = self.ids(given)[0], self.inputs(given)
-        lead, at_once = self.lead(ids), max(1, LOGITS // self.model.vocab_size)
-        last = min(last, len(self.tokens(given).ids), first + self.at_once)
-        bits = np.full(max(0, last - first), np.nan, np.float32)
-        ranks = np.zeros(len(bits), np.int64)
-        t = max(0, first - lead)
-        while t < last - lead:
-            window = self.window_of(t, len(inputs))
-            stop = min(window[1], last - lead, t + at_once)
-            logits = self.rows(given, window, slice(t, stop))  # (n, V)
-            targets = torch.from_numpy(ids[t + 1 : stop + 1]).to(logits.device)[:, None]
-            chosen = logits.gather(1, targets)
-            part = slice(t + lead - first, stop + lead - first)
-            logs = (chosen - logits.logsumexp(1, keepdim=True))[:, 0].double().cpu().numpy()
-            bits[part] = logs / -math.log(2) + 0.0  # no -0
-            ranks[part] = 1 + (logits > chosen).sum(1).cpu().numpy()
-            t = stop
-        return Scores(first, bits, ranks)
-
-    def logits(self, given: Given, at: int) -> Tensor | None:
-        inputs = self.inputs(given)
-        t = at - self.lead(self.ids(given)[0])
-        if not 0 <= t < len(inputs):
-            return None
-        return self.rows(given, self.window_of(t, len(inputs)), slice(t, t + 1))[0]
-
-    def frame(self, given: Given, at: int) -> WindowPosition:
-        inputs, lead = self.inputs(given), self.lead(self.ids(given)[0])
-        t = min(max(0, at - lead), len(inputs) - 1)
-        start, stop = self.window_of(t, len(inputs))
-        return WindowPosition(start, stop, t - start, start + lead - 1)
-
-    def activations(self, given: Given, frame: WindowPosition, tap: Tap) -> None:
-        self.forward(given, self.inputs(given)[frame.start : frame.stop], tap)
-
-    def effects(self, given: Given, at: int) -> Floats | None:
-        layers = [layer for layer in self.layers if layer.switchable]
-        t = at - self.lead(self.ids(given)[0])
-        shown = self.tokens(given).ids
-        if not layers or not 0 <= t < len(self.inputs(given)) or at >= len(shown):
-            return None
-        start, _ = self.window_of(t, len(self.inputs(given)))
-        ids = torch.from_numpy(self.inputs(given)[start : t + 1]).to(device_of(self.model))
-        pairs = [(layer, head) for layer in layers for head in range(layer.heads)]
-        scores = [
-            self._without(given, ids, pairs[first : first + AT_ONCE], int(shown[at]))
-            for first in range(0, len(pairs) + 1, AT_ONCE)
-        ]
-        flat = torch.cat(scores).double().cpu().numpy() / math.log(2)  # the last: all are on
-        effects = np.full((len(layers), max(layer.heads for layer in layers)), np.nan, np.float32)
-        for (layer, head), value in zip(pairs, flat[:-1], strict=True):
-            effects[layers.index(layer), head] = value - flat[-1]
-        return effects
-
-    def _without(
-        self, given: Given, ids: Tensor, pairs: Sequence[tuple[AttentionLayer, int]], target: int
-    ) -> Tensor:
-        """Return the log-probability (n,) of a token after ids (T,), with one head off in each row;
-        fewer pairs than AT_ONCE have a row at the end where all are on.
-        """
-        edits = [
-            Edit.zero(f"{layer.name}.heads", (row, head)) for row, (layer, head) in enumerate(pairs)
-        ]
-        rows = len(pairs) + (len(pairs) < AT_ONCE)
-        tap = Tap(edits=[*self.edits(given), *edits])
-        with evaluating(self.model):
-            logits = self.condition(given).last_logits(ids.expand(rows, -1), tap=tap)
-            if self.constrain is not None:
-                logits = self.constrain(logits, ids[-1:].expand(rows))
-            return logits.float().log_softmax(-1)[:, target]
-
-    def look(self, tap: Tap) -> None:
-        self.model.predictions(self.short_row, tap=tap)
-
-    @property
-    def short_row(self) -> Tensor:
-        return torch.tensor([[self.tokenizer.start]], device=device_of(self.model))
-
-    def notes(self, given: Given) -> list[str]:
-        count = len(self.inputs(given))
-        if count <= self.window:
-            return []
-        return [
-            f"The text has {count:,} tokens; the model reads {self.window:,} at once. Each token "
-            f"is predicted from {self.window - self.stride:,} to {self.window:,} tokens before it."
-        ]
-
-
-@register_reader(Translator)
-class TargetReader(LanguageReader):
-    """A translator: every token of the target is predicted from the source and those before it."""
-
-    first, second = "source", "translation"
-
-    def __init__(self, pipeline: Any) -> None:
-        super().__init__(pipeline)
-        self.conditioned: RecentResults[LanguageModel] = RecentResults(4)
-
-    def example(self, most: int) -> tuple[str, str] | None:
-        source, target = self.pipeline.example(most)
-        return source, target
-
-    def source(self, given: Given) -> Inputs:
-        """Return the source as the model reads it."""
-        ids = self.pipeline.source_tokenizer.encode(given.text)
-        return as_inputs(self.pipeline.readable([int(i) for i in ids]), device_of(self.model))
-
-    def condition(self, given: Given) -> LanguageModel:
-        def condition() -> LanguageModel:
-            with evaluating(self.model):
-                model: LanguageModel = self.model.condition(self.source(given))
-            return model
-
-        return self.conditioned.get(given.text, condition)
-
-    def encode(self, given: Given) -> tuple[Ints, bool]:
-        content = [int(i) for i in self.tokenizer.encode(given.second)][: self.window - 1]
-        return np.array([self.tokenizer.start, *content, self.tokenizer.end], np.int64), True
-
-    def target_text(self, given: Given) -> str:
-        return given.second
-
-    def source_key(self, given: Given) -> str:
-        return given.text
-
-    def source_tokens(self, given: Given) -> Tokens:
-        ids = self.source(given).ids[0].cpu().numpy()
-        return Tokens.of(given.text, ids, self.pipeline.source_tokenizer)
-
-    def look(self, tap: Tap) -> None:
-        short = as_inputs([self.pipeline.source_tokenizer.end], device_of(self.model))
-        self.model.condition(short).predictions(self.short_row, tap=tap)
-
-
-@register_reader(MaskedPredictor)
-class MaskedReader(Reader):
-    """A masked language model: every token is predicted from all others, masked alone."""
-
-    at_once = 32  # each takes a forward pass
-    switches = False
-
-    def ids(self, given: Given) -> list[int]:
-        return encode_masked(given.text, self.tokenizer)
-
-    def inputs(self, given: Given) -> Ints:
-        return np.array(self.ids(given), np.int64)
-
-    def tokens(self, given: Given) -> Tokens:
-        return Tokens.of(given.text, self.ids(given)[1:-1], self.tokenizer)
-
-    def piece(self, ids: Sequence[int], at: int) -> tuple[int, list[int]]:
-        """Return the piece of a long text that holds position `at`, and where it begins."""
-        starts, lengths = pieces(np.array([0, len(ids)]), int(self.model.config.max_len))
-        number = int(np.searchsorted(starts, at, side="right")) - 1
-        start = int(starts[number])
-        return start, list(ids[start : start + int(lengths[number])])
-
-    def log_probs(self, given: Given, positions: Iterable[int]) -> dict[int, NDArray[np.float64]]:
-        """Return log P of every token at positions in `ids`, those of markers left out."""
-        ids, rows = self.ids(given), dict[int, NDArray[np.float64]]()
-        by_piece: dict[int, list[int]] = {}
-        for at in positions:
-            if ids[at] == self.tokenizer.mask or ids[at] not in self.tokenizer.names:
-                by_piece.setdefault(self.piece(ids, at)[0], []).append(at)
-        for start, chosen in by_piece.items():
-            piece = self.piece(ids, start)[1]
-            inside = [at - start for at in chosen]
-            logs = predict_masked(self.model, piece, inside, self.tokenizer.mask)
-            rows |= dict(zip(chosen, logs, strict=True))
-        return rows
-
-    def scores(self, given: Given, first: int, last: int) -> Scores:
-        ids = self.ids(given)
-        last = min(last, len(ids) - 2, first + self.at_once)
-        bits = np.full(max(0, last - first), np.nan, np.float32)
-        ranks = np.zeros(len(bits), np.int64)
-        for at, row in self.log_probs(given, range(first + 1, last + 1)).items():
-            if ids[at] != self.tokenizer.mask:
-                bits[at - 1 - first] = row[ids[at]] / -math.log(2)
-                ranks[at - 1 - first] = 1 + int((row > row[ids[at]]).sum())
-        return Scores(first, bits, ranks)
-
-    def logits(self, given: Given, at: int) -> Tensor | None:
-        if not 0 <= at < len(self.ids(given)) - 2:
-            return None
-        rows = self.log_probs(given, [at + 1])
-        return torch.from_numpy(rows[at + 1]).float() if rows else None
-
-    def frame(self, given: Given, at: int) -> WindowPosition:
-        ids = self.ids(given)
-        at = min(max(0, at), len(ids) - 2) + 1
-        start, piece = self.piece(ids, at)
-        return WindowPosition(start, start + len(piece), at - start, start - 1)
-
-    def activations(self, given: Given, frame: WindowPosition, tap: Tap) -> None:
-        piece = self.ids(given)[frame.start : frame.stop]
-        with evaluating(self.model):
-            self.model.vectors(as_inputs(piece, device_of(self.model)), tap=tap)
-
-    def look(self, tap: Tap) -> None:
-        ids = [self.tokenizer.start, self.tokenizer.end]
-        self.model.vectors(as_inputs(ids, device_of(self.model)), tap=tap)
-
-
-@register_reader(Predictor)
-class PredictionReader(Reader):
-    """A model of labels or values: what each token adds to the prediction, or the classes of
-    positions.
-    """
-
-    def __init__(self, pipeline: Any) -> None:
-        super().__init__(pipeline)
-        self.contexts: RecentResults[PredictionContext] = RecentResults(8)
-
-    def context(self, given: Given) -> PredictionContext:
-        return self.contexts.get(given.text, lambda: PredictionContext(self.pipeline, given.text))
-
-    expects = False
-
-    def inputs(self, given: Given) -> Ints:
-        return self.ids(given)
-
-    def ids(self, given: Given) -> Ints:
-        """Return the ids that the model reads, markers included; of a long text the first ones."""
-        return np.asarray(self.context(given).source.ids[0].cpu().numpy(), np.int64)
-
-    @property
-    def inside(self) -> slice:
-        before, after = self.tokenizer.markers
-        return slice(before, -after or None)
-
-    def tokens(self, given: Given) -> Tokens:
-        return Tokens.of(given.text, self.ids(given)[self.inside], self.tokenizer)
-
-    def predict(self, given: Given, tap: Tap | None) -> Tensor:
-        source = self.context(given).source
-        with evaluating(self.model):
-            outputs: Tensor = self.model.predict(source, tap=tap)
-        return outputs
-
-    def probabilities(self, given: Given) -> NDArray[np.float64]:
-        """Return the probabilities or values (O,), or (T, O) of positions, with heads off."""
-        if not given.off:
-            return self.context(given).probabilities
-        outputs = self.predict(given, self.tap(given)).float().cpu()
-        return np.asarray(self.model.output.probabilities(outputs)[0].double().numpy())
-
-    def classes(self, given: Given) -> tuple[list[str], Floats] | None:
-        if not self.pipeline.targets.kind.aligned:
-            return None
-        return self.context(given).outputs, self.probabilities(given)[self.inside].astype(
-            np.float32
-        )
-
-    def added(self, given: Given) -> tuple[str, Floats] | None:
-        context = self.context(given)
-        if self.pipeline.targets.kind.aligned or find_embedding(self.model) is None:
-            return None
-        chosen = context.explained[:1]
-        values = attribute_outputs(self.model, context.source, chosen)[0]
-        name = f"gradient × input for {context.outputs[chosen[0]]}"
-        return name, values[self.inside].float().cpu().numpy()
-
-    def answer(self, given: Given) -> list[Component]:
-        if not given.text.strip():
-            return []
-        page = Page("")
-        context = self.context(given)
-        if given.off:
-            context = PredictionContext(self.pipeline, given.text)
-            context.__dict__["probabilities"] = self.probabilities(given)
-        add_prediction(page, context, ())
-        return list(page.components)
-
-    def notes(self, given: Given) -> list[str]:
-        return self.context(given).reading_notes[:1] if given.text else []
-
-    def frame(self, given: Given, at: int) -> WindowPosition:
-        count, (before, _) = len(self.ids(given)), self.tokenizer.markers
-        return WindowPosition(0, count, min(max(0, at + before), count - 1), -before)
-
-    def activations(self, given: Given, frame: WindowPosition, tap: Tap) -> None:
-        self.predict(given, tap)
-
-    def look(self, tap: Tap) -> None:
-        ids = [self.tokenizer.start, self.tokenizer.end]
-        self.model.predict(as_inputs(ids, device_of(self.model)), tap=tap)

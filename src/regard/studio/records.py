@@ -13,8 +13,10 @@ from regard.look.page import Page
 from regard.look.records import Records
 from regard.pipelines import Pipeline
 from regard.registry import TASKS
-from regard.tasks import LookRequest
+from regard.studio.reading import RecentResults
+from regard.tasks import LookRequest, Task
 
+PAGES = 16  # that are kept
 PART = 50_000  # tokens of a document of running text that are read as one record
 
 
@@ -23,6 +25,7 @@ class HeldOut:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
+        self.pages: RecentResults[dict[str, Any]] = RecentResults(PAGES)
 
     @cached_property
     def shard(self) -> tuple[str, Shard] | None:
@@ -93,12 +96,26 @@ class HeldOut:
         """Return the text of a labelled record as it is in the file; "" where that is gone."""
         return self.originals.originals.get(number, "") if self.originals else ""
 
-    def page(self, number: int) -> Page:
+    def page(self, number: int) -> dict[str, Any]:
         """Return the look page of a record that is no text; a task that has no records shows what
         it has.
         """
+        return self.pages.get(number, lambda: self.draw(number).to_json())
+
+    def draw(self, number: int) -> Page:
+        run, record = self.pipeline.run, number if self.has_pages else None
+        assert run is not None
+        page: Page = self.task().page(run, LookRequest(record=record, log=lambda line: None))
+        return page
+
+    @property
+    def task(self) -> type[Task]:
         run = self.pipeline.run
         assert run is not None
-        request = LookRequest(record=number if self.count else None, log=lambda line: None)
-        page: Page = TASKS[run.description.task]().page(run, request)
-        return page
+        task: type[Task] = TASKS[run.description.task]
+        return task
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether there is a page about each record."""
+        return self.task.shows_records and self.count > 0

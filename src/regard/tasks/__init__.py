@@ -78,6 +78,7 @@ class Task(ABC):
     keeps_head: ClassVar[bool] = True  # of a run that it starts from
     lends_embeddings: ClassVar[bool] = False  # other tasks start from its embeddings alone
     pretrains_with: ClassVar[str] = ""  # the task of --pretrain FILE
+    shows_records: ClassVar[bool] = False  # `page` can be about one held-out record
     own_options: ClassVar[tuple[str, ...]] = ()  # options that no other task has: they imply it
 
     def __init__(self, config: Any = None) -> None:

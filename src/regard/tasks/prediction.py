@@ -69,6 +69,7 @@ class PredictionTask(GradientTask):
         ),
     )
     starts_from = TASKS_WITH_HEADS
+    shows_records = True
     keeps_head = False  # classes of one task mean nothing to another
     pretrains_with = "masked"
 

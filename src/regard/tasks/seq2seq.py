@@ -61,6 +61,7 @@ class Seq2Seq(GradientTask):
 
     name = model_task = "target"
     purpose = "translation"
+    shows_records = True
     Config: ClassVar[type] = Seq2SeqConfig
     roles = Roles(input=True, output=True)
     card = Card(

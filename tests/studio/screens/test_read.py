@@ -22,6 +22,7 @@ from regard.pipelines.predictor import Predictor
 from regard.studio.screens.read import Read
 from regard.studio.wire import decode, encode
 from regard.tokenizers import Characters
+from regard.training.film import Film
 
 TEXTS = ["abba", "cab", "bac<", "abc", "baab"]
 TOKENIZER = Characters.train(TEXTS)
@@ -42,7 +43,7 @@ def generator(**options):
 
 
 @pytest.fixture
-def screen():
+def screen(tmp_path):
     """The screen over pipelines in memory."""
     torch.set_num_threads(1)
     text = generator()
@@ -60,7 +61,9 @@ def screen():
             results[key] = make()
         return results[key]
 
-    return Read(SimpleNamespace(pipeline=pipelines.__getitem__, cached=cached))
+    opened = SimpleNamespace(pipeline=pipelines.__getitem__, cached=cached)
+    opened.run = lambda name: tmp_path / name
+    return Read(opened)
 
 
 def test_a_run_says_what_it_reads_and_begins_with_a_familiar_record(screen):
@@ -69,6 +72,8 @@ def test_a_run_says_what_it_reads_and_begins_with_a_familiar_record(screen):
     assert about["records"] == 5 and about["split"] == "test"
     assert about["text"] in TEXTS
     assert [layer["title"] for layer in about["layers"]] == ["layer 1", "layer 2"]
+    steps = [screen.open(name)["step"] for name in ("names", "text", "kinds")]
+    assert steps == [1, 0, 2]  # <S> predicts the first token, nothing does, it reads itself
     assert screen.open("kinds")["text"] == ""  # no data, no example
     json.dumps(about)
 
@@ -114,7 +119,7 @@ def test_expected_tokens_can_be_inserted(screen):
     assert screen.expect("names", "ab", 2, top_k=1)["remaining"] == 1
     with pytest.raises(UsageError, match="top_p must be above 0"):
         screen.expect("names", "ab", 2, top_p=0.0)
-    assert screen.expect("text", "ab", 0) == {"tokens": None}
+    assert screen.expect("text", "ab", 0)["tokens"] is None
 
 
 def test_weights_of_a_position_and_their_tokens(screen):
@@ -147,7 +152,52 @@ def test_effects_are_those_of_one_head_off_at_a_time(screen):
                 edit = Edit.zero(f"block.{layer}.attention.heads", (slice(None), head))
                 logits = pipeline.model.logits(row, tap=Tap(edits=[edit]))[0, -1]
                 change = (logits.log_softmax(-1)[target] - whole) / math.log(2)
-                assert answer["effects"][layer, head] == pytest.approx(float(change), abs=1e-5)
+                effects = answer["effects"][f"block.{layer}.attention"]
+                assert effects[head] == pytest.approx(float(change), abs=1e-5)
+
+
+def test_the_lens_ends_with_what_the_model_expects(screen):
+    rows = screen.lens("names", "abcab", 3)["rows"]
+    assert [row["layer"] for row in rows] == ["embedding", "layer 1", "layer 2"]
+    expected = screen.expect("names", "abcab", 3)
+    (name, p), *_ = rows[-1]["outputs"]
+    assert (name, p) == (expected["tokens"][0], pytest.approx(expected["probabilities"][0]))
+    assert rows[-1]["bits"] == pytest.approx(
+        float(screen.read("names", "abcab")["bits"][3]), abs=1e-4
+    )
+
+
+def test_patching_the_last_vector_restores_everything(screen):
+    figure = screen.patch("names", "abcab", 3, "bacab")["figure"]
+    shares = np.array(figure["data"]["values"]["list"]).reshape(figure["data"]["values"]["shape"])
+    assert shares.shape == (2, 4)  # two blocks; <S> and three tokens
+    assert shares[-1, -1] == pytest.approx(1, abs=1e-4)
+    assert shares[-1, :-1] == pytest.approx(0, abs=1e-4)
+    with pytest.raises(UserError, match="equally many tokens"):
+        screen.patch("names", "abcab", 3, "b")
+
+
+def test_a_film_is_that_of_the_run(screen, tmp_path):
+    assert screen.film("names") == {"steps": None}
+    (tmp_path / "names").mkdir()
+    logs = torch.randn(3, 2, 4, 5).log_softmax(-1)
+    film = Film(
+        steps=torch.tensor([10, 20, 30]),
+        records=torch.arange(2),
+        ids=torch.tensor([[1, 4, 5, 2], [1, 4, 2, -1]], dtype=torch.int32),
+        top_ids=torch.randint(0, 7, (3, 2, 4, 5), dtype=torch.int16),
+        top_logs=logs,
+        normalizers=torch.zeros(3, 2, 4),
+        points=torch.zeros(3, 2, 2),
+    )
+    film.write(tmp_path / "names" / "film.safetensors")
+    answer = decode(encode(screen.film("names", 1)))
+    assert answer["steps"] == [10, 20, 30] and answer["records"] == 2
+    assert answer["tokens"] == ["<S>", TOKENIZER.text(4), "<E>"]
+    np.testing.assert_allclose(answer["logs"], logs[:, 1], atol=1e-6)
+    np.testing.assert_array_equal(answer["top"], film.top_ids[:, 1])
+    with pytest.raises(UserError, match="number must be from 0 to 1, got 2"):
+        screen.film("names", 2)
 
 
 def test_a_classifier_answers_as_a_whole(screen):
@@ -155,7 +205,7 @@ def test_a_classifier_answers_as_a_whole(screen):
     kinds = [figure["kind"] for figure in answer["figures"]]
     assert kinds == ["answer"]
     assert answer["added"]["values"].shape == (4,)
-    assert screen.expect("kinds", "abba", 1) == {"tokens": None}
+    assert screen.expect("kinds", "abba", 1)["tokens"] is None
     assert "bits" not in screen.read("kinds", "abba")
     assert screen.summary("kinds", "")["figures"] == []
 

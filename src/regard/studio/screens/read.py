@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard.errors import UsageError, UserError
-from regard.look.page import Page
-from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, Tokens, open_reader
+from regard.studio.readers import open_reader
+from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, RecentResults, Tokens
 from regard.studio.records import HeldOut
 from regard.studio.screens import Screen, action, figure, register_screen
+from regard.training.film import FILM, Film
 
+if TYPE_CHECKING:
+    from regard.studio.opened import Opened
+
+MODELS = 4  # whose readers are kept
 EXAMPLE = 128  # tokens of running text that are shown first
 
 
 class ReadingScreen(Screen):
-    """A screen that reads texts; what reads with a run is kept with its model."""
+    """A screen that reads texts, with the models that were used last."""
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened)
+        self.readers: RecentResults[tuple[Any, Reader | None]] = RecentResults(MODELS)
+        self.held_out: RecentResults[HeldOut] = RecentResults(MODELS)
 
     def find_reader(self, run: str) -> Reader | None:
         """Return what reads texts with a run; None if it reads something else."""
         pipeline = self.opened.pipeline(run)
-        return self.opened.cached(("reader", id(pipeline)), lambda: open_reader(pipeline))
+        return self.readers.get(id(pipeline), lambda: (pipeline, open_reader(pipeline)))[1]
 
     def reader(self, run: str) -> Reader:
         reader = self.find_reader(run)
@@ -32,7 +42,7 @@ class ReadingScreen(Screen):
     def records(self, run: str) -> HeldOut:
         """Return the held-out records of a run."""
         pipeline = self.opened.pipeline(run)
-        return self.opened.cached(("records", id(pipeline)), lambda: HeldOut(pipeline))
+        return self.held_out.get(id(pipeline), lambda: HeldOut(pipeline))
 
 
 @register_screen("read", title="Read")
@@ -45,7 +55,7 @@ class Read(ReadingScreen):
         reader, records = self.find_reader(run), self.records(run)
         entry = {"run": run, "records": records.count, "split": records.split, "reads": None}
         if reader is None:
-            return entry
+            return entry | {"records": records.count if records.has_pages else 0}
         text, second = self.example(reader, records)
         return entry | {
             "reads": [reader.first, *([reader.second] if reader.second else [])],
@@ -55,6 +65,9 @@ class Read(ReadingScreen):
             "layers": [layer.to_json() for layer in reader.layers],
             "averages": reader.averages,
             "expects": reader.expects,
+            "measures": reader.measures,
+            "step": reader.step(Given(text, second)),
+            "film": (self.opened.run(run) / FILM).exists(),
             "size": int(reader.model.vocab_size),
         }
 
@@ -136,9 +149,10 @@ class Read(ReadingScreen):
         except ValueError as error:
             raise UsageError(str(error)) from None
         if expected is None:
-            return {"tokens": None}
+            return {"at": at, "tokens": None}
         raw = [reader.tokenizer.raw[i] for i in expected.ids]
         return {
+            "at": at,
             "tokens": expected.names,
             "ids": expected.ids,
             "inserts": [token.decode("utf-8", "replace") for token in raw],
@@ -172,11 +186,12 @@ class Read(ReadingScreen):
         row = weights.mean(0) if head < 0 else weights[head]
         names = reader.columns(what, attention)
         shown = reader.tokens(what)
-        at = max(0, min(at, len(shown.ids) - 1))
+        there = max(0, min(at, len(shown.ids) - 1))
         return {
+            "at": at,
             "names": names,
             "predicts": reader.causal,
-            "names_row": (shown.names(at, at + 1) or [""])[0],
+            "names_row": (shown.names(there, there + 1) or [""])[0],
             "weights": row[attention.frame.row],
             "heads": weights[:, attention.frame.row],
             "row": attention.frame.row,
@@ -191,9 +206,35 @@ class Read(ReadingScreen):
     def effects(
         self, run: str, text: str, at: int, second: str = "", off: list[str] | None = None
     ) -> dict[str, Any]:
-        """Return what each head is worth for the token at a position."""
+        """Return what each head is worth for the token at a position, by layer."""
         effects = self.reader(run).effects(given(text, second, off), at)
         return {"at": at, "effects": effects}
+
+    @action
+    def lens(self, run: str, text: str, at: int, second: str = "") -> dict[str, Any]:
+        """Return what would be expected at a position after each block."""
+        try:
+            rows = self.reader(run).lens(given(text, second, None), at)
+        except UserError as error:
+            return {"at": at, "rows": [], "note": str(error)}
+        keys = ("layer", "outputs", "bits")
+        return {"at": at, "rows": [dict(zip(keys, row, strict=True)) for row in rows], "note": ""}
+
+    @action
+    def patch(self, run: str, text: str, at: int, other: str, second: str = "") -> dict[str, Any]:
+        """Return which vectors of another text restore what it makes of the token at a position."""
+        heatmap = self.reader(run).patch(given(text, second, None), at, other)
+        return {"figure": None if heatmap is None else figure(heatmap)}
+
+    @action
+    def film(self, run: str, number: int = 0) -> dict[str, Any]:
+        """Return the film of training of one of its records; where there is none, no steps."""
+        folder = self.opened.run(run)
+        if not (folder / FILM).exists():
+            return {"steps": None}
+        changed = (folder / FILM).stat().st_mtime_ns
+        film = self.opened.cached(("film", run, changed), lambda: Film.read(folder / FILM))
+        return film_json(film, self.reader(run), number)
 
     @action
     def tile(
@@ -222,22 +263,26 @@ class Read(ReadingScreen):
     @action
     def page(self, run: str, number: int = 0) -> dict[str, Any]:
         """Return the sections of the look page of a record that is no text."""
-        page: Page = self.opened.cached(
-            ("page", run, id(self.opened.pipeline(run)), number),
-            lambda: self.records(run).page(number),
-        )
-        return {
-            "title": page.title,
-            "warnings": page.warnings,
-            "sections": [
-                {
-                    "title": section.title,
-                    "note": section.note,
-                    "rows": [[figure(component) for component in row] for row in section.rows],
-                }
-                for section in page.sections
-            ],
-        }
+        return self.records(run).page(number)
+
+
+def film_json(film: Film, reader: Reader, number: int) -> dict[str, Any]:
+    """Return the frames of one record: its tokens, and what was expected at its positions."""
+    if not 0 <= number < len(film.records):
+        raise UserError(f"number must be from 0 to {len(film.records) - 1}, got {number}")
+    top = film.top_ids[:, number].int().numpy()  # (F, P, K)
+    reads = film.ids[number].tolist()
+    known = sorted({int(i) for i in top.ravel()})
+    return {
+        "steps": film.steps.tolist(),
+        "records": len(film.records),
+        "tokens": [reader.tokenizer.text(i) for i in reads if i >= 0],
+        "ids": [i for i in reads if i >= 0],
+        "top": np.ascontiguousarray(top),
+        "logs": np.ascontiguousarray(film.top_logs[:, number].float().numpy()),
+        "names": {str(i): reader.output_name(i) for i in known},
+        "points": np.ascontiguousarray(film.points.float().numpy()),
+    }
 
 
 def given(text: str, second: str, off: list[str] | None) -> Given:

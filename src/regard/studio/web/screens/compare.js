@@ -21,7 +21,7 @@ export default function Compare({ run, state, setState, go }) {
 /** All rows of a comparison. @param {{folder: string, value: any, state: any, setState: (patch: any) => void, go: (screen: string, state: any) => void}} props */
 function Rows({ folder, value, state, setState, go }) {
   const [text, setText] = useState(state.text ?? "");
-  const [second, setSecond] = useState(state.second ?? "");
+  const [second, setSecond] = useState(state.target ?? "");
   const strips = useLatest("compare", "strips", value?.scores ? { folder, text, second: value.paired ? second : "" } : null, { delay: 200 });
   useEffect(() => {
     if (!strips.value || text) return;
@@ -32,12 +32,12 @@ function Rows({ folder, value, state, setState, go }) {
   const change = (/** @type {string} */ one, /** @type {string} */ two) => {
     setText(one);
     setSecond(two);
-    setState({ text: one, second: two });
+    setState({ text: one, target: two });
   };
   const [verdict, ...figures] = value.figures;
   return html`<section><h2>The verdict</h2><${Figure} component=${verdict} /></section>
     ${figures.map((/** @type {any} */ one) => html`<section><${Figure} component=${one} /></section>`)}
-    <p class="tools">${value.rows.map((/** @type {string} */ row) => html`<button type="button" onClick=${() => go("read", { run: `${folder}/${row}`, text })}>Read with ${row}</button>`)}</p>
+    <p class="tools">${value.rows.map((/** @type {string} */ row) => html`<button type="button" onClick=${() => go("read", { run: `${folder}/${row}`, text, target: second })}>Read with ${row}</button>`)}</p>
     ${value.scores && html`<section><h2>One text under all rows</h2>
       <${Field} label=${value.paired ? "Source" : "Text"}><textarea rows="2" value=${text} onInput=${(/** @type {any} */ e) => change(e.target.value, second)}></textarea></${Field}>
       ${value.paired && html`<${Field} label="Translation"><textarea rows="2" value=${second} onInput=${(/** @type {any} */ e) => change(text, e.target.value)}></textarea></${Field}>`}
@@ -50,14 +50,15 @@ function Pair({ run, state, setState, go }) {
   const other = state.other || run;
   const left = useLatest("read", "open", { run });
   const right = useLatest("read", "open", { run: other });
-  const [texts, setTexts] = useState({ text: state.text ?? "", second: state.second ?? "", other_text: state.other_text ?? "", other_second: state.other_second ?? "" });
+  const [texts, setTexts] = useState({ text: state.text ?? "", second: state.target ?? "", other_text: state.other_text ?? "", other_second: state.other_target ?? "" });
   useEffect(() => { // the first text is the run's example
     const about = left.value;
     if (about?.reads && !texts.text) setTexts({ ...texts, text: about.text, second: about.second });
   }, [left.value]);
   const change = (/** @type {any} */ patch) => {
     setTexts({ ...texts, ...patch });
-    setState(patch);
+    const { second, other_second, ...rest } = patch; // the address calls the second text "target"
+    setState({ ...rest, ...(second === undefined ? {} : { target: second }), ...(other_second === undefined ? {} : { other_target: other_second }) });
   };
   const given = [
     { run, text: texts.text, second: texts.second },
@@ -72,7 +73,7 @@ function Pair({ run, state, setState, go }) {
       ${about?.reads ? html`${field(i ? "Text (empty: that of the left)" : "Text", i ? "other_text" : "text", i ? texts.text : "")}
         ${about.reads.length > 1 && field(capital(about.reads[1]), i ? "other_second" : "second", i ? texts.second : "")}
         <${Side} given=${texts.text ? given[i] : null} />
-        <button type="button" onClick=${() => go("read", given[i])}>Read it closely</button>`
+        <button type="button" onClick=${() => go("read", { run: given[i].run, text: given[i].text, target: given[i].second })}>Read it closely</button>`
       : about ? html`<p class="note">This run reads no texts token by token; the screen Read shows its items.</p>` : null}</section>`)}</div>
     ${ready && gap.value && html`<section><h2>The difference</h2>${gap.value.note && html`<p>${gap.value.note}</p>`}
       <div class=${gap.busy ? "busy" : ""}>${gap.value.figures.map((/** @type {any} */ one) => html`<${Figure} component=${one} />`)}</div></section>`}`;

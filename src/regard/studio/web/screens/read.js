@@ -5,6 +5,7 @@ import { Failure, Field, Figure, RunPicker, Slider } from "../components.js";
 import { Attention } from "../reading/attention.js";
 import { canHighlight, coloursOf, highlightOf, inkOn, ramp, rgb, useSheet, useStyles } from "../reading/colours.js";
 import { Editor } from "../reading/editor.js";
+import { Film } from "../reading/film.js";
 import { useTokens } from "../reading/tokens.js";
 import { WhatIf } from "../reading/what_if.js";
 import { amount, percent, surprise, visible } from "../reading/words.js";
@@ -19,10 +20,10 @@ export default function Read({ run, state, setRun, setState, go }) {
   useSheet();
   const opened = useLatest("read", "open", run ? { run } : null);
   const about = opened.value?.run === run ? opened.value : null;
-  return html`<div class="tools"><${RunPicker} run=${run} setRun=${(/** @type {string} */ name) => go("read", { run: name, text: state.text ?? "" })} />
+  return html`<div class="tools"><${RunPicker} run=${run} setRun=${(/** @type {string} */ name) => go("read", { run: name, text: state.text ?? "", target: state.target ?? "" })} />
       ${about && about.records > 0 && html`<${RecordPicker} about=${about} state=${state} setState=${setState} />`}
-      ${about?.reads && html`<button type="button" onClick=${() => go("step", { run, text: state.text ?? "", at: state.at ?? "" })}>Step through</button>
-        <button type="button" onClick=${() => go("compare", { run, text: state.text ?? "" })}>Compare</button>`}</div>
+      ${about?.reads && html`<button type="button" onClick=${() => go("step", { run, text: state.text ?? "", target: state.target ?? "", position: state.at ? Number(state.at) + about.step : "" })}>Step through</button>
+        <button type="button" onClick=${() => go("compare", { run, text: state.text ?? "", target: state.target ?? "" })}>Compare</button>`}</div>
     <${Failure} error=${opened.error} />
     ${!run && html`<p class="note">Choose a run to read a text with.</p>`}
     ${about && (about.reads ? html`<${Reading} key=${run} run=${run} about=${about} state=${state} setState=${setState} />` : html`<${Item} run=${run} state=${state} />`)}`;
@@ -31,7 +32,7 @@ export default function Read({ run, state, setRun, setState, go }) {
 /** @param {{about: any, state: any, setState: (patch: any) => void}} props */
 function RecordPicker({ about, state, setState }) {
   const number = state.record === undefined || state.record === "" ? null : Number(state.record);
-  const show = (/** @type {number} */ to) => setState({ record: Math.max(0, Math.min(about.records - 1, to)), text: "", second: "", at: "" });
+  const show = (/** @type {number} */ to) => setState({ record: Math.max(0, Math.min(about.records - 1, to)), text: "", target: "", at: "" });
   return html`<div class="field"><span id="records">Held-out record of ${about.records.toLocaleString("en")}, ${about.split} split</span><div class="together" role="group" aria-labelledby="records">
     <button type="button" aria-label="previous record" onClick=${() => show((number ?? 1) - 1)}>‹</button>
     <input type="number" min="1" max=${about.records} aria-label="record number" value=${number === null ? "" : number + 1} onChange=${(/** @type {any} */ e) => show(Number(e.target.value) - 1)} />
@@ -54,7 +55,7 @@ function Reading({ run, about, state, setState }) {
   useEffect(() => { // what the address names: a text, a record, or the run's example
     if (state.text) {
       if (state.text !== text) setText(state.text);
-      if ((state.second ?? "") !== second) setSecond(state.second ?? "");
+      if ((state.target ?? "") !== second) setSecond(state.target ?? "");
     } else if (state.record) {
       const control = new AbortController();
       call("read", "record", { run, number: Number(state.record) }, { signal: control.signal }).then(
@@ -65,14 +66,14 @@ function Reading({ run, about, state, setState }) {
       setText(about.text);
       setSecond(about.second);
     }
-  }, [state.text, state.second, state.record]);
+  }, [state.text, state.target, state.record]);
 
   const change = (/** @type {string} */ one, /** @type {string} */ two) => {
     setText(one);
     setSecond(two);
     setPinned(null);
-    if (one.length + two.length <= ADDRESS) setState({ text: one, second: two, record: "" });
-    else if (state.text || state.record) setState({ text: "", second: "", record: "" });
+    if (one.length + two.length <= ADDRESS) setState({ text: one, target: two, record: "" });
+    else if (state.text || state.record) setState({ text: "", target: "", record: "" });
   };
 
   const ready = text !== null;
@@ -125,8 +126,9 @@ function Reading({ run, about, state, setState }) {
       ${about.expects && html`<section aria-label="Expected here"><h2>Expected here${before(tokens, at, shown)}</h2><${Expected} asked=${positionArgs} token=${token} insert=${insert} state=${state} setState=${setState} /></section>`}
       ${whole.value?.classes && token && html`<section aria-label="Classes here"><h2>Classes here</h2><${Classes} classes=${whole.value.classes} at=${at} /></section>`}
       <section aria-label="Where it looked"><h2>Where it looked</h2><${Attention} asked=${positionArgs} layers=${about.layers} averages=${about.averages} state=${state} setState=${setState} onPick=${pick} pinned=${pinned} setPinned=${setPinned} /></section>
-      <section aria-label="What if"><h2>What if</h2><${WhatIf} asked=${positionArgs} token=${token} layers=${about.layers} off=${off} setOff=${setOff} expects=${about.expects} /></section>
-    </div>`;
+      <section aria-label="What if"><h2>What if</h2><${WhatIf} asked=${positionArgs} token=${token} layers=${about.layers} off=${off} setOff=${setOff} about=${about} /></section>
+    </div>
+    ${about.film && html`<${Film} run=${run} />`}`;
 }
 
 /** The colours of a token. @param {string} what @param {number} value @param {number} most */
@@ -193,7 +195,7 @@ function Expected({ asked, token, insert, state, setState }) {
       <${Slider} label="Top-P" value=${cut.top_p} min=${0.05} max=${1} step=${0.01} show=${(/** @type {number} */ v) => (v >= 1 ? "all" : v.toFixed(2))} onChange=${(/** @type {number} */ top_p) => setCut({ ...cut, top_p })} />
     </div><${Failure} error=${error} />
     ${value && !value.tokens && html`<p class="note">Nothing comes before the first token: it is not predicted.</p>`}
-    <ul class=${`expected-list ${busy ? "busy" : ""}`}>${rows.map((/** @type {any} */ row) => html`<li key=${row.id} class=${changed && !row.after ? "cut" : ""}>
+    <ul class=${`expected-list ${busy ? "busy" : ""}`} data-of=${value?.at}>${rows.map((/** @type {any} */ row) => html`<li key=${row.id} class=${changed && !row.after ? "cut" : ""}>
       <button type="button" class="name" disabled=${!row.piece} title="insert it here" onClick=${() => insert(row.piece)}>${visible(row.name)}</button>
       <span class="track"><span class="fill" style=${{ width: `${(100 * (changed ? row.after : row.p)) / top}%` }}></span></span>
       <span class="number" data-token=${row.name} data-p=${row.p} data-after=${row.after}>${changed ? (row.after ? percent(row.after) : "cut") : percent(row.p)}${token && row.name === token.name ? " ← the text" : ""}</span></li>`)}
