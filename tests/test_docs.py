@@ -38,6 +38,7 @@ RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 SMALL = ["train.steps=2", "train.batch_tokens=256", "train.eval_every=2", "model.size=1"]
 SMALL_OPTIONS = [part for item in SMALL for part in ("--set", item)]
 MOST_RECORDS = 1000  # of an example
+PAGE = "page"  # the name of the module that the Python of a page is
 NOT_RUN = ("pip ", "make ", "git ", "regard studio")  # the last serves until it is stopped
 SLOW = {"lab.md"}
 GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
@@ -157,17 +158,16 @@ def timed(page: Path) -> object:
 @pytest.fixture
 def metrics():
     """Metrics that a page registers are gone after it."""
-    before = {kind: set(registered) for kind, registered in METRICS.items()}
     yield
-    for kind, registered in METRICS.items():
-        for name in registered.keys() - before.get(kind, registered.keys()):
+    for registered in METRICS.values():
+        for name in [name for name, one in registered.items() if one.function.__module__ == PAGE]:
             del registered[name]
 
 
 @pytest.mark.parametrize("page", [timed(page) for page in PAGES if runs(page)], ids=ids)
 def test_a_page_runs_in_an_empty_folder(page, small, rows_here, metrics, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names, printed = {"__name__": "page"}, ""
+    names, printed = {"__name__": PAGE}, ""
     for block in blocks(page):
         for line in block.commands:
             if line.startswith(("regard ", "echo ")) and not line.startswith(NOT_RUN):
