@@ -356,20 +356,20 @@ class Reader(ABC):
         """Return by how many bits the log-probability of a token changes with each head off alone,
         (H,) by layer; the heads that are off in `given` are on.
         """
-        found = self.subject(given, at)
-        if found is None or not any(layer.switchable for layer in self.layers):
+        probe = self.subject(given, at)
+        if probe is None or not any(layer.switchable for layer in self.layers):
             return None
-        losses = head_effects(*found)
+        losses = head_effects(*probe)
         return {name: (-x / math.log(2)).float().numpy() for name, x in losses.items()}
 
     def lens(self, given: Given, at: int) -> list[tuple[str, list[tuple[str, float]], float]]:
         """Return what would be expected at a position after each block: its name, the most probable
         outputs, and the bits of the token there.
         """
-        found = self.subject(given, at)
-        if found is None:
+        probe = self.subject(given, at)
+        if probe is None:
             return []
-        subject, measure = found
+        subject, measure = probe
         names, outputs = logit_lens(subject)
         bits = measure(outputs.double()) / -math.log(2)
         titles = ["embedding", *map(title_of, names[1:])]
@@ -380,16 +380,16 @@ class Reader(ABC):
         """Return which of the vectors of another text, put in place of those of this one, restore
         what the model gives to the token there: a share for each block and token.
         """
-        found = self.subject(given, at)
-        if found is None:
+        probe = self.subject(given, at)
+        if probe is None:
             return None
         clean = self.subject(self.replaced(given, other), at)
         if clean is None:
             raise UserError("the other text must have equally many tokens up to the position")
-        if subject_work(found[0]) > MOST_WORK:
+        if subject_work(probe[0]) > MOST_WORK:
             raise UsageError(f"at must be below {at}: patching runs the model for every token")
-        shares = patch(clean[0], found[0], found[1])
-        ids = found[0].source.ids[0].tolist()
+        shares = patch(clean[0], probe[0], probe[1])
+        ids = probe[0].source.ids[0].tolist()
         tokens = [self.tokenizer.text(int(i)) for i in ids]
         return Heatmap(
             torch.stack(list(shares.values())).numpy(),

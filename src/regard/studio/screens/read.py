@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import UsageError, UserError
-from regard.studio.readers import open_reader
+from regard.studio.pipeline_reading import open_reader
 from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, RecentResults, Tokens
 from regard.studio.records import HeldOut
 from regard.studio.screens import Screen, action, figure, register_screen
@@ -186,12 +186,12 @@ class Read(ReadingScreen):
         row = weights.mean(0) if head < 0 else weights[head]
         names = reader.columns(what, attention)
         shown = reader.tokens(what)
-        there = max(0, min(at, len(shown.ids) - 1))
+        cursor = max(0, min(at, len(shown.ids) - 1))
         return {
             "at": at,
             "names": names,
             "predicts": reader.causal,
-            "names_row": (shown.names(there, there + 1) or [""])[0],
+            "names_row": (shown.names(cursor, cursor + 1) or [""])[0],
             "weights": row[attention.frame.row],
             "heads": weights[:, attention.frame.row],
             "row": attention.frame.row,

@@ -21,7 +21,7 @@ from regard.pipelines.generator import Generator
 from regard.pipelines.masked_predictor import MaskedPredictor
 from regard.pipelines.predictor import Predictor
 from regard.registry import MODELS
-from regard.studio.readers import open_reader
+from regard.studio.pipeline_reading import open_reader
 from regard.studio.reading import ALL_LAYERS, Cut, Given
 from regard.tokenizers import Characters
 
