@@ -195,6 +195,9 @@ LIVE = ClassRegistry(  # what becomes part of a live page
     "regard.live",
     {
         "regard.models.ngrams:TableModel": "regard.live.models:table_part",
+        "regard.models.linear:NGramModel": "regard.live.models:linear_part",
+        "regard.models.linear:NaiveBayes": "regard.live.models:naive_bayes_part",
+        "regard.models.linear:PixelLogistic": "regard.live.models:pixels_part",
         "regard.models.recurrent:RecurrentModel": "regard.live.models:recurrent_part",
         "regard.models.decoder:Decoder": "regard.live.models:decoder_part",
         "regard.models.encoder:EncoderModel": "regard.live.models:encoder_part",
@@ -204,6 +207,8 @@ LIVE = ClassRegistry(  # what becomes part of a live page
         "regard.tokenizers.text:Words": "regard.live.inputs:words_part",
         "regard.tokenizers.text:BPE": "regard.live.inputs:bpe_part",
         "regard.tokenizers.biology:Letters": "regard.live.inputs:letters_part",
+        "regard.tokenizers.biology:Kmers": "regard.live.inputs:kmers_part",
+        "regard.tokenizers.smiles:Smiles": "regard.live.inputs:smiles_part",
         "regard.tokenizers.patches:Patches": "regard.live.inputs:patches_part",
         "regard.pipelines.generator:Generator": "regard.live.screens:writing_part",
         "regard.pipelines.predictor:Predictor": "regard.live.screens:prediction_part",

@@ -235,14 +235,14 @@ def check_registered(folder: Path, task: str, family: str, defined_in: Mapping[s
     """Raise a UserError that names the missing package if a run has a task or a model that another
     package defines and that is not registered in this process.
     """
-    for key, name, registry, known in (
-        ("task", task, TASKS, list(TASKS)),
-        ("family", family, MODELS, MODELS.names()),
+    for key, noun, name, registry, known in (
+        ("task", "task", task, TASKS, list(TASKS)),
+        ("family", "model", family, MODELS, MODELS.names()),
     ):
         if key in defined_in and name not in known:
             module = defined_in[key]
             raise UserError(
-                f"{folder}: its {'model' if key == 'family' else key} {name!r} is defined in "
+                f"{folder}: its {noun} {name!r} is defined in "
                 f"{module!r}, which this process has not loaded: install its package, whose entry "
                 f"point in the group {registry.group!r} registers it, or import the module first"
             )

@@ -9,13 +9,14 @@ import contextlib
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import UserError
+from regard.registry import TASKS
 from regard.storage import Event, RunMetadata, StoredComparison, read_json, read_lines
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -179,6 +180,14 @@ class RunEntry:
             "date": self.date.isoformat(timespec="seconds"),
             "bytes": self.bytes,
         }
+
+
+def next_verbs(entry: RunEntry) -> Sequence[str]:
+    """Return what `regard` can do with a trained run, with {run} in place of its folder."""
+    if entry.state not in ("", IMPORTED) or entry.task not in TASKS:
+        return ()
+    verbs: Sequence[str] = TASKS[entry.task].card.verbs
+    return verbs
 
 
 def short_number(value: float) -> str:

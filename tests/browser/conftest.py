@@ -156,9 +156,12 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
 
 
 @pytest.fixture
-def studio_tab(chromium: Any, studio: Studio) -> Iterator[StudioTab]:
+def studio_tab(
+    chromium: Any, studio: Studio, looked_at: set[frozenset[str]]
+) -> Iterator[StudioTab]:
     """A fresh tab with the studio; at the end nothing must have gone wrong, no request may have
-    left, and the last screen must be readable in both themes and on a phone.
+    left, and a screen with classes that no test before has left open must be accessible, and
+    readable in both themes and on a phone.
     """
     context = chromium.new_context(viewport={"width": 1200, "height": 900})
     tab = StudioTab(context.new_page(), studio=studio)
@@ -168,7 +171,12 @@ def studio_tab(chromium: Any, studio: Studio) -> Iterator[StudioTab]:
     page.wait_for_selector("main h1")
     tab.rest()
     yield tab
-    serious, faults = tab.serious(), faults_of(tab)
+    classes = page.evaluate(
+        "[...document.querySelectorAll('main, main *')].map(e => `${e.className}`)"
+    )
+    new = frozenset(classes) not in looked_at
+    looked_at.add(frozenset(classes))
+    serious, faults = (tab.serious(), faults_of(tab)) if new else ([], [])
     context.close()
     assert tab.errors == []
     assert serious == []

@@ -56,10 +56,12 @@ def test_a_run_is_removed_after_a_question(studio_tab):
     (runs / "old" / "recipe.toml").write_text("")
     page = studio_tab.show("runs?run=old")
     page.click("button:has-text('Remove …')")
+    page.wait_for_selector("dialog[open]")
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
     assert (runs / "old").exists()
     page.click("button:has-text('Remove …')")
+    page.wait_for_selector("dialog[open]")
     assert studio_tab.serious() == []
     page.click("dialog button:has-text('Remove it')")
     page.wait_for_selector(".card", state="detached")
@@ -112,6 +114,15 @@ def test_a_table_is_dropped_a_question_answered_and_a_model_trained(studio_tab):
     assert "accuracy" in page.inner_text(".printed")
     page.click("button:has-text('Its card')")
     page.wait_for_selector(".card h2:has-text('mine-majority')")
+
+
+def test_data_asks_which_column_is_meant(studio_tab):
+    rows = "".join(f"text {i} of it,{'ab'[i % 2]},{'xyz'[i % 3]}\n" for i in range(60))
+    (studio_tab.studio.opened.data_folder / "open.csv").write_text(f"text,one,two\n{rows}")
+    page = studio_tab.show("data?file=open.csv")
+    page.click(".question button:has-text('two (3 classes')")
+    page.wait_for_selector("h2:has-text('The data in open.csv')")
+    assert page.inner_text(".command code") == "regard data open.csv --input text --target two"
 
 
 def test_lectures_are_found_by_their_words(studio_tab):

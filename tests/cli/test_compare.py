@@ -151,20 +151,26 @@ class Clock:
         return self.now
 
 
+@pytest.fixture(scope="module")
+def every_row(words, tmp_path_factory):
+    """The recipes of all language models on the words, of equal size, and the encoded words."""
+    chosen, _ = plan_recipe([words])
+    folder = tmp_path_factory.mktemp("rows")
+    corpus = prepare(chosen, folder, lambda line: None)
+    return match_parameters(chosen, MODELS.names("next"), corpus), folder
+
+
 @pytest.mark.parametrize("minutes", [0.3, 0.5, 1.0, 1.5, 3.0, 10.0])
 def test_a_comparison_ends_in_its_minutes_and_names_what_it_leaves_out(
-    words, tmp_path, monkeypatch, minutes
+    every_row, tmp_path, monkeypatch, minutes
 ):
     """Rows that count took minutes each, whatever --minutes said, and neural ones had the rest."""
     clock, given, warned = Clock(), {}, []
     for module in (comparison_runs, comparison_runs):
         monkeypatch.setattr(module, "time", clock)
-    chosen, _ = plan_recipe([words])
-    corpus = prepare(chosen, tmp_path, lambda line: None)
-    made = [
-        comparison_runs.comparison_run(recipe, tmp_path)
-        for recipe in match_parameters(chosen, MODELS.names("next"), corpus)
-    ]
+    recipes, encoded = every_row
+    shutil.copytree(encoded, tmp_path, dirs_exist_ok=True)
+    made = [comparison_runs.comparison_run(recipe, tmp_path) for recipe in recipes]
 
     def train(one, told, launcher):
         seconds = 60 * build(read(one.run / RECIPE)).train.minutes

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from regard import api, cli
-from regard.errors import UserError
+from regard.errors import UsageError, UserError
 from regard.evaluation.eval_data import shard_of
 from regard.look import language_page
 from regard.models.decoder import Decoder, DecoderConfig
@@ -141,3 +141,18 @@ def test_the_prior_of_a_transition_needs_the_training_data(look, tmp_path):
     run = run_folder(tmp_path / "run", lstm(), "lstm")
     result = look(run, "ab", "--prior", "--out", tmp_path / "prior.html")
     assert isinstance(result.exception, UserError) and "no training data" in str(result.exception)
+
+
+def test_steps_follow_one_token_and_positions_are_checked(look, tmp_path):
+    run, page = (
+        run_folder(tmp_path / "run", lstm(), "lstm", epochs=0.25, steps=3),
+        tmp_path / "s.html",
+    )
+    result = look(run, "abcb", "--steps", "--position", "3", "--out", page)
+    assert result.exit_code == 0, result.output
+    assert "Step by step: “b”, 3 of 5" in result.stderr and result.stdout.strip() == str(page)
+    html = page.read_text()
+    assert "This model is barely trained" in html and "Layer 1 › Forget gate" in html
+    wrong = look(run, "abcb", "--steps", "--position", "9", "--out", page)
+    assert isinstance(wrong.exception, UsageError)
+    assert str(wrong.exception) == "position must be from 1 to 5 (5 tokens are read), got 9"

@@ -14,7 +14,7 @@ from regard.live.inputs import MNIST, center_of_mass, ink_box, measure_ink, stro
 from regard.live.parts import live_part
 from regard.pipelines.predictor import Predictor
 from regard.tokenizers import BPE, Bytes, Characters, Patches, Words
-from regard.tokenizers.biology import Nucleotides, Residues
+from regard.tokenizers.biology import Kmers, Nucleotides, ProteinBPE, Residues
 from regard.tokenizers.smiles import Smiles
 
 PROSE = [
@@ -33,6 +33,11 @@ TOKENIZERS = {
     "nucleotides": (Nucleotides.train(["ACGT"]), ["acgtuNRYx-ACGU", "UUU", "ACGT ACGT"]),
     "nucleotides, case kept": (Nucleotides.train(["ACGT"], case="keep"), ["acgtuNRYx-ACGU"]),
     "rna": (Nucleotides.train(["ACGU"]), ["ACGTUacgtu"]),
+    "kmers": (Kmers.train(["ACGT"], k=3), ["ACGTACGTAnACGTtt-A", "acg", "x"]),
+    "smiles": (
+        Smiles.train(["C[C@@H](N)C(=O)O", "c1cc[nH]c1"]),
+        ["C[C@@H]Cl%12[nH][Fe+2] é", "[[a b]"],
+    ),
     "residues": (Residues.train(["MKV"]), ["mkvXBZ*-1", "MKVLA"]),
 }
 ENCODE = """
@@ -76,8 +81,10 @@ def test_a_lone_surrogate_is_left_out():
 
 
 def test_what_no_script_reads_is_refused():
-    with pytest.raises(UserError, match="live pages do not support smiles"):
-        live_part(Smiles.train(["CCO"]), None)
+    with pytest.raises(UserError, match="live pages do not support protein-bpe"):
+        live_part(ProteinBPE.train(["MKVLA"]), None)
+    with pytest.raises(UserError, match="side by side"):
+        live_part(Kmers.train(["ACGT"], k=3, stride=1), None)
 
 
 def test_images_in_color_are_refused():

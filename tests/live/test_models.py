@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from regard.evaluation.eval_data import shard_of
 from regard.layers.embeddings import Inputs
 from regard.layers.tap import Edit, Tap
 from regard.live.parts import live_part
-from regard.models import decoder, encoder, hyena, ngrams, vision
+from regard.models import decoder, encoder, hyena, linear, ngrams, vision
 from regard.models.mlp import MLP
 from regard.models.recurrent import GRUModel, LSTMModel, RecurrentConfig, RNNModel
 from regard.tokenizers import Characters, Patches
@@ -104,11 +105,48 @@ CLASSIFIERS = {
     "sum pooling": lambda: classifier(pooling="sum", positions="alibi"),
     "hyena": lambda: classifier(hyena.hyena_encoder, hyena.HyenaClassifier),
 }
+
+
+def pixel_model():
+    config = linear.PixelConfig(
+        patch=2, rows=3, columns=4, n_outputs=4, mean=(0.3,), deviation=(0.2,)
+    )
+    model = linear.PixelLogistic(2 + 4, config)
+    model.coefficients, model.bias = torch.randn(48, 4), torch.randn(4)
+    return model
+
+
 IMAGE_MODELS = {
+    "pixels": pixel_model,
     "modern": image_model,
     "vit": lambda: image_model(vision.vit),
     "sinusoidal": lambda: image_model(positions="sinusoidal"),
 }
+
+
+def fitted(cls, config, positions=False):
+    """Return a linear classifier with random coefficients over the n-grams of random texts."""
+    model = cls(SIZE, config(task="label", n_outputs=3, max_len=LONGEST, order=3))
+    texts = torch.tensor([(ids * LONGEST)[:LONGEST] for ids in random_texts(8, seed=1)])
+    model.markers = torch.tensor([START, TOKENIZER.end])
+    source = Inputs(texts, texts > 0)
+    _, codes = model.list_ngrams(source, 3, model.config.n_positions)
+    model.codes = codes.unique()
+    count, draw = len(model.codes), torch.Generator().manual_seed(0)
+    model.idf = 1 + torch.rand(count, generator=draw, dtype=torch.float64)
+    model.coefficients = torch.randn(count, 3, generator=draw, dtype=torch.float64)
+    model.bias = torch.randn(3, generator=draw, dtype=torch.float64)
+    return model
+
+
+LINEAR = {
+    "counts": lambda: fitted(linear.Logistic, partial(linear.LinearConfig, weighting="counts")),
+    "tf-idf": lambda: fitted(linear.LinearSvm, partial(linear.LinearConfig, weighting="tf-idf")),
+    "binary": lambda: fitted(linear.NbSvm, linear.NbSvmConfig),
+    "log-posteriors": lambda: fitted(linear.NaiveBayes, linear.NaiveBayesConfig),
+    "at each place": lambda: fitted(linear.NbSvm, partial(linear.NbSvmConfig, places="each")),
+}
+CLASSIFIERS |= LINEAR
 
 
 def as_numbers(rows):
@@ -244,6 +282,23 @@ def test_activations_have_the_names_and_values_of_a_tap():
             wanted = wanted.transpose(0, 1)
         assert np.abs(np.array(got[name]) - wanted.flatten().numpy()).max() <= CLOSE, name
     assert got["block.1.attention.weights"] == 4 * len(ids)
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_evidence_adds_up_to_the_score(name):
+    """What tokens add to the score of a class is all of it but the bias."""
+    rounded, part, given = packed(LINEAR[name](), bits=16)
+    texts = [[*ids, TOKENIZER.end] for ids in random_texts(6)]
+    body = """
+    const model = programs[given.program](given.config, openTensors(given.tensors));
+    const total = (ids, o) => model.evidence(ids, o).reduce((a, b) => a + b, 0);
+    return given.texts.map((ids) => [0, 1, 2].map((o) => total(ids, o)));
+    """
+    for ids, got in zip(texts, read_texts(part, given, texts, body), strict=True):
+        row = torch.tensor([ids])
+        features = rounded.features(Inputs(row, row > 0))
+        wanted = linear.multiply(features, rounded.coefficients)[0]
+        assert got == pytest.approx(wanted.tolist(), abs=CLOSE)
 
 
 def test_what_no_script_implements_is_refused_in_one_line():

@@ -58,7 +58,7 @@ class Reader:
         self.model, self.prepared, self.targets = model, PreparedInput(tensors, run), targets
         self.tokenizer = self.source_tokenizer = TOKENIZER
 
-    def prepare(self, item="", target=""):
+    def prepare(self, item="", target="", record=0):
         return self.prepared
 
 

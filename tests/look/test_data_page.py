@@ -28,7 +28,9 @@ def test_texts_have_their_alphabet_entropy_and_lengths_drawn(tmp_path):
     report = inspect(TextFiles([path]))
     page = data_page(report, ["a.txt"])
     kinds = [type(c) for c in page.components]
-    assert kinds.count(Table) == 2 and {Bars, Lines, Histogram} <= set(kinds)
+    assert kinds.count(Table) == 3 and {Bars, Lines, Histogram} <= set(kinds)
+    (copies,) = (c for c in page.components if isinstance(c, Table) and "times" in c.columns)
+    assert copies.rows == [["hannah", 20]]
     alphabets = next(c for c in page.components if isinstance(c, Table) and c.highlight)
     (own,) = alphabets.highlight
     assert alphabets.rows[own][:2] == ["characters of this file", str(report.alphabet_size)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 from regard.decoding import Beam
 from regard.errors import UserError
-from regard.look.guided_translation import guide_translation
+from regard.look.guided_translation import encode_prefix, guide_translation
+from regard.look.internals import as_inputs
 
 
 def encode(translator, text):
@@ -66,3 +68,27 @@ def test_links_are_drawn_and_too_long_a_beginning_is_refused(translator):
     with pytest.raises(UserError, match="16 tokens leaves no room: the model writes 16"):
         guide_translation(translator, source, [5] * 16, Beam(width=2))
     assert guide_translation(translator, source, [5] * 15, Beam(width=2)).target[:15] == [5] * 15
+
+
+def test_a_word_that_is_being_typed_becomes_the_likeliest_that_begins_so():
+    from regard.models.encoder_decoder import EncoderDecoder, modern
+    from regard.pipelines.translator import Translator
+    from regard.tokenizers.text import Words
+
+    tokenizer = Words([" sun", " sunny", " sundown", " rain"])
+    torch.manual_seed(0)
+    config = replace(modern(1, 16), n_heads=2, n_kv_heads=2, d_head=4, max_len=16)
+    translator = Translator(EncoderDecoder(tokenizer.vocab_size, config).eval(), tokenizer)
+    source = encode(translator, "rain sun")
+    with torch.inference_mode():
+        model = translator.model.condition(as_inputs(translator.readable(source), "cpu"))
+        ids = [tokenizer.start, *encode(translator, "rain")]
+        logits = model.logits(torch.tensor([ids]))[0, -1]
+    longer = [encode(translator, word)[0] for word in ("sunny", "sundown")]
+    best = max(longer, key=lambda i: float(logits[i]))
+    assert encode_prefix(translator, source, "rain sun") == encode(translator, "rain sun")
+    assert encode_prefix(translator, source, "rain sund")[1] == longer[1]
+    assert encode_prefix(translator, source, "rain su")[1] in (*encode(translator, "sun"), best)
+    assert encode_prefix(translator, source, "rain sunn ")[1] == tokenizer.unk  # it is complete
+    assert encode_prefix(translator, source, "fog")[0] == tokenizer.unk
+    assert encode_prefix(translator, source, "") == []

@@ -35,6 +35,7 @@ from regard.look.interventions import (
 from regard.models import encoder
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.encoder import EncoderModel, MaskedLM
+from regard.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
 OTHER = [3, 1, 4, 7, 5, 9, 2, 6]
@@ -98,6 +99,23 @@ def test_effects_on_the_class_of_a_predictor_equal_zeroed_columns(pooling):
                 weight[:, part] = kept
                 measured = float(effects[f"block.{layer}.attention"][head])
                 assert measured == pytest.approx(float(full - without), abs=1e-6)
+
+
+def test_heads_of_a_translator_that_read_the_source_are_switched_off_too():
+    torch.manual_seed(0)
+    shape = {"n_layers": 1, "d_model": 12, "n_heads": 2, "n_kv_heads": 2, "d_head": 6, "d_ff": 10}
+    config = EncoderDecoderConfig(**shape, n_encoder_layers=1, max_len=16)
+    source = torch.tensor([[5, 6, 7]])
+    model = EncoderDecoder(17, config).eval().condition(Inputs(source, torch.ones_like(source)))
+    effects = head_effects(Subject.of_ids(model, IDS), log_probability(7))
+    assert list(effects) == ["block.0.attention", "block.0.cross"]
+    edit = Edit.zero("block.0.cross.heads", (slice(None), 1))
+    logs = []
+    for edits in ([], [edit]):
+        with torch.no_grad():
+            logits = model.logits(torch.tensor([IDS]), tap=Tap(edits=edits))[0, -1]
+        logs.append(float(logits.double().log_softmax(-1)[7]))
+    assert float(effects["block.0.cross"][1]) == pytest.approx(logs[0] - logs[1], abs=1e-6)
 
 
 def test_models_without_heads_or_blocks_are_refused_with_the_reason():

@@ -71,5 +71,9 @@ def test_cells_are_found_by_line_in_a_messy_table(tmp_path):
     found = {0: FileRecord("two\nlines", f"{path}:2"), 1: FileRecord('a "b"', f"{path}:5")}
     assert other_columns(found, 3, {"text", "label"}) == {"who": ["ann", "", ""]}
     assert read_cells(tmp_path / "gone.csv", {2: [0]}) == {}
+    other = tmp_path / "western.csv"
+    other.write_bytes("text;größe\nü;groß\n".encode("latin-1"))
+    row = {0: FileRecord("ü", f"{other}:2")}
+    assert other_columns(row, 1, {"text"}, "latin-1") == {"größe": ["groß"]}
     plain = {0: FileRecord("a", f"{tmp_path / 'a.txt'}:1"), 1: FileRecord("b", "")}
     assert other_columns(plain, 2, set()) == {}

@@ -333,3 +333,16 @@ def test_files_that_do_not_fit_the_model_are_named(run):
         load_run_tokenizer(Run.open(folder), TOKENIZER, 7)
     with pytest.raises(UserError, match="nowhere"):
         load(folder / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["bigram", "classifier"])
+def test_held_out_records_are_prepared_by_number(name, runs):
+    pipeline = load(runs / name)
+    shard = pipeline.held_out()[1]
+    for number in range(shard.records):
+        found = pipeline.prepare(record=number).tensors["ids"][0].tolist()
+        assert found == shard.record(number).tolist()[: len(found)] and len(found) > 2
+    with pytest.raises(
+        UsageError, match=f"record must be from 0 to {shard.records - 1}, .* got 99"
+    ):
+        pipeline.prepare(record=99)

@@ -38,3 +38,13 @@ def test_tokens_are_told_apart_by_their_first_character():
     tokens = ["▁House", " house", "7", "·", "", "?!", "Ä"]
     expected = ["capital", "small letter", "digit", "space", "space", "sign", "capital"]
     assert [character_class(token) for token in tokens] == expected
+
+
+def test_sources_and_texts_of_a_contrastive_model_share_a_space(contrastive_run):
+    import regard
+
+    matcher = regard.load(contrastive_run)
+    found = matcher.vector_sets["sources and texts"](20)
+    assert found.vectors.shape[0] == len(found.names) == 20
+    assert found.columns["side"] == ["image"] * 10 + ["text"] * 10
+    np.testing.assert_allclose(found.vectors[10], matcher.embed_texts(found.names[10]), atol=1e-6)

@@ -98,7 +98,6 @@ class Studio:
 def running(root: Path, data: Path) -> Iterator[Studio]:
     """Serve a folder of runs; sign in."""
     listener = bind(0)
-    listener.listen()
     studio = Studio(Opened(root, data), Sessions(listener.getsockname()[1]))
     server = make_server(studio.opened, studio.sessions)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

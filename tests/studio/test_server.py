@@ -1,13 +1,23 @@
 """What the server sends: files of the page, answers of actions, uploads, pages in a sandbox."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from studio_server import MARKUP
 
 from regard.errors import UserError
 from regard.studio import server
-from regard.studio.server import MAX_BODY, MODULES, SANDBOX, bind, page_file, web_files
+from regard.studio.server import (
+    MAX_BODY,
+    MODULES,
+    SANDBOX,
+    bind,
+    load_screens,
+    page_file,
+    web_files,
+)
 
 
 def test_the_page_and_its_parts_are_served(studio):
@@ -41,7 +51,10 @@ def test_nothing_but_the_files_of_the_page_is_served(studio, path):
 def test_each_screen_of_the_menu_has_a_component(studio):
     menu = studio.call("studio", "start")["screens"]
     names = [one["name"] for one in menu]
-    assert names == sorted(names, key=MODULES.index)
+    assert names == sorted(names, key=list(MODULES).index)
+    assert {one["name"]: one["title"] for one in menu} == {
+        name: screen.title for name, screen in load_screens().items() if screen.title
+    }
     assert {"runs", "data", "lectures", "train"} <= set(names)
     assert {f"screens/{name}.js" for name in names} <= web_files()
 
@@ -120,7 +133,13 @@ def test_markup_in_names_travels_as_data(studio):
 
 
 def test_a_port_that_is_taken_is_named():
-    with bind(0) as listener:
-        listener.listen()
-        with pytest.raises(UserError, match="--port"):
-            bind(listener.getsockname()[1])
+    with bind(0) as listener, pytest.raises(UserError, match="--port"):
+        bind(listener.getsockname()[1])
+
+
+def test_the_studio_starts_without_pytorch():
+    """The page is there at once; screens are imported when they are used."""
+    code = "import sys, regard.studio.server as server; server.menu(); server.look_script()"
+    code += "; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -10,7 +10,9 @@ import torch
 from interruptions import outcome
 from sklearn.decomposition import PCA
 
+import regard
 from regard.api import train_recipe
+from regard.data.corpus import reopen
 from regard.errors import UserError
 from regard.layers.tap import Tap
 from regard.planning import plan_recipe
@@ -70,6 +72,9 @@ def test_a_frame_shows_what_the_model_of_that_step_computes(filmed):
             assert len(shown) == min(TOP, model.vocab_size)
             for token, probability in shown:
                 assert probability == pytest.approx(float(p[position, token]), rel=2e-2)
+        outputs = [value for _, value in film.outputs(-1, record)]
+        best = logits[0].sort(descending=True).values[: len(outputs)]
+        assert outputs == pytest.approx(best.tolist(), abs=2e-2)
         z = film.normalizers[-1, record, : ids.size(1)]
         torch.testing.assert_close(z, logits.logsumexp(-1), atol=1e-4, rtol=0)
     assert (film.ids[:, 0] == 1).all()  # <S>; <E> is only predicted
@@ -131,6 +136,14 @@ def test_the_film_of_a_classifier_has_one_prediction_for_each_record(tmp_path):
     shown = dict(film.probabilities(-1, 0))
     assert sum(shown.values()) == pytest.approx(1, abs=1e-5)
     assert film.ids.size(1) == POSITIONS and film.points.isfinite().all()
+    tensors, _ = checkpoint.newest(tmp_path / "run", print)
+    predictor = regard.load(tmp_path / "run")
+    predictor.model.load_state_dict(tensors["model"], strict=False)
+    shard = reopen(tmp_path / "run").valid
+    rows = predictor.predict_shard(shard).scores[film.records.numpy()]  # logits
+    shown = [dict(film.outputs(-1, i)) for i in range(len(rows))]
+    found = [[row[k] for k in range(2)] for row in shown]
+    np.testing.assert_allclose(found, rows, atol=1e-4)
 
 
 def test_what_cannot_be_filmed_is_said_before_training(words, tmp_path, monkeypatch):

@@ -44,15 +44,14 @@ def show_run(run: Path, json: bool) -> None:
     from regard.console import print_json, print_metrics
     from regard.errors import human_size
     from regard.evaluation import from_document
-    from regard.registry import TASKS
     from regard.run_folders import (
-        IMPORTED,
         NOT_FINISHED,
         card,
         curves_of,
         describe,
         facts_of,
         metadata_of,
+        next_verbs,
     )
 
     if json:
@@ -74,9 +73,9 @@ def show_run(run: Path, json: bool) -> None:
     print_curves(curves)
     for line in metadata.get("selection", {}).get("lines", ()):
         print(line)
-    if entry.task in TASKS and entry.state in ("", IMPORTED):
-        verbs = [f"regard {verb.format(run=run)}" for verb in TASKS[entry.task].card.verbs[:3]]
-        print(f"\nnext: {'  ·  '.join(verbs)}")
+    if verbs := next_verbs(entry):
+        commands = [f"regard {verb.format(run=run)}" for verb in verbs[:3]]
+        print(f"\nnext: {'  ·  '.join(commands)}")
 
 
 def print_curves(curves: dict[str, list[Any]]) -> None:

@@ -64,7 +64,15 @@ def announce(sessions: Sessions, *, open_browser: bool) -> None:
 
 def print_links(sessions: Sessions) -> None:
     """Print a link for every line that is typed."""
-    if not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
-        return  # nobody types, or a background process, which would be stopped
+    if sys.stdin is None or not sys.stdin.isatty() or in_background():
+        return
     for _ in sys.stdin:
         print(sessions.link(), flush=True)
+
+
+def in_background() -> bool:
+    """Return whether another process owns the terminal: reading from it would stop us."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp()
+    except (AttributeError, OSError):  # no such thing on this system, or no terminal of ours
+        return False

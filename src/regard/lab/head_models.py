@@ -1,8 +1,7 @@
 """The attention heads of any run: classifiers, masked language models, translators, image models
 and captioners, beside decoders.
 
-A head is a slice of the columns of the output projection of an attention layer; without it, these
-columns are zero. Its weights are those of the layer on the inputs that reach it while the model
+Without a head, its weighted values are zero. Its weights are those of the layer while the model
 reads a held-out record.
 """
 

@@ -4,12 +4,12 @@ Decks 001, 002 and 004 say that heads attend to different things. What does each
 does the loss rise when it is removed, and how many can be removed before it rises?
 
 A head is described by the entropy of its weights, by how far back it attends, by its weight on an
-earlier occurrence of the current token (copying) and on the token that followed that (induction:
+earlier occurrence of the current token and on the token that followed that (induction:
 Elhage et al. 2021, Olsson et al. 2022, arXiv:2209.11895), among queries that have one. It is
-removed by setting to zero what it writes: its columns of the output projection. The loss is that on
-records the model was not trained on, of text bits per token. The run may be of a decoder, a
-classifier, a masked language model, a translator, an image model or a captioner; heads that read
-patches or points have a distance in place of tokens, and cross-attention has an entropy alone.
+removed by setting its weighted values to zero. The loss is that on records the model was not
+trained on, of text bits per token. The run may be of a decoder, a classifier, a masked language
+model, a translator, an image model or a captioner; heads that read patches or points have a
+distance in place of tokens, and cross-attention has an entropy alone.
 Heads that do the same work are each hardly missed alone: pruning them one by one, the least
 important first (Michel et al. 2019, arXiv:1905.10650), shows more than single ablations. Without a
 run, a decoder of two layers first learns random sequences that are repeated once, whose second half

@@ -7,7 +7,8 @@ wide and how dark a stroke is, and whether ink is dark on light.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,13 @@ from regard.evaluation.eval_data import open_corpus
 from regard.live.parts import LivePart, assets
 from regard.pipelines import Pipeline
 from regard.tokenizers import Patches, Tokenizer
-from regard.tokenizers.biology import Letters
+from regard.tokenizers.biology import BASES, Kmers, Letters
+from regard.tokenizers.smiles import PIECE, Smiles
 from regard.tokenizers.text import ALPHABET, BPE, WHITESPACE, Bytes, Characters, Words
+from regard.tokenizers.tokenizer import NativeTokenizer
 
 Floats = NDArray[np.float64]
+ANY = r"[\s\S]"  # the pattern of a character
 MEASURED = 500  # images
 MNIST = {  # where no image can be measured
     "inverted": False,
@@ -46,28 +50,50 @@ def text_part(tokenizer: Tokenizer, program: str, **config: Any) -> LivePart:
 
 
 def characters_part(tokenizer: Characters, pipeline: Pipeline) -> LivePart:
-    """A table of characters."""
-    return text_part(tokenizer, "characters", tokens=tokenizer.tokens, reads={})
+    """Return a table of characters."""
+    return pieces_part(tokenizer, ANY)
+
+
+def pieces_part(
+    tokenizer: NativeTokenizer, pattern: str, reads: Mapping[str, str] = MappingProxyType({})
+) -> LivePart:
+    """Return the part of a vocabulary of the pieces that a regular expression finds; `reads` are
+    characters that are read as others.
+    """
+    config = {"tokens": tokenizer.tokens, "reads": dict(reads), "pattern": pattern}
+    return text_part(tokenizer, "characters", **config)
 
 
 def letters_part(tokenizer: Letters, pipeline: Pipeline) -> LivePart:
-    """An alphabet, which reads some characters as others."""
-    reads = dict(tokenizer.alphabet.reads)
-    return text_part(tokenizer, "characters", tokens=tokenizer.tokens, reads=reads)
+    """Return an alphabet, which reads some characters as others."""
+    return pieces_part(tokenizer, ANY, tokenizer.alphabet.reads)
+
+
+def kmers_part(tokenizer: Kmers, pipeline: Pipeline) -> LivePart:
+    """Return words of bases side by side."""
+    if tokenizer.overlap:
+        raise UserError("live pages read words of bases side by side, and this model's overlap")
+    bases = tokenizer.alphabet.letters[:BASES]
+    return pieces_part(tokenizer, f"[{bases}]{{{tokenizer.k}}}|{ANY}", tokenizer.alphabet.reads)
+
+
+def smiles_part(tokenizer: Smiles, pipeline: Pipeline) -> LivePart:
+    """Return atoms, ring closures and signs."""
+    return pieces_part(tokenizer, PIECE)
 
 
 def bytes_part(tokenizer: Bytes, pipeline: Pipeline) -> LivePart:
-    """The bytes of UTF-8, none of them merged."""
+    """Return the bytes of UTF-8, none of them merged."""
     return bpe_like(tokenizer, [], split=False)
 
 
 def words_part(tokenizer: Words, pipeline: Pipeline) -> LivePart:
-    """Whitespace and the characters after it."""
+    """Return words with the whitespace before them."""
     return text_part(tokenizer, "words", tokens=tokenizer.tokens, whitespace=WHITESPACE)
 
 
 def bpe_part(tokenizer: BPE, pipeline: Pipeline) -> LivePart:
-    """Bytes, merged within words."""
+    """Return bytes that are merged within words."""
     return bpe_like(tokenizer, tokenizer.merges, split=True)
 
 
@@ -84,7 +110,7 @@ def bpe_like(tokenizer: Bytes | BPE, merges: Sequence[Sequence[str]], *, split: 
 
 
 def patches_part(tokenizer: Patches, pipeline: Pipeline) -> LivePart:
-    """A canvas, and what is drawn on it made like the images of training."""
+    """Return a canvas, and how drawings become like the images of training."""
     if tokenizer.channels != 1:
         raise UserError(
             f"live pages read drawings in gray, and this model images of {tokenizer.channels} "
@@ -117,7 +143,7 @@ def measure_ink(images: Sequence[Floats]) -> dict[str, Any]:
     inks = [image.max() - image if inverted else image - image.min() for image in images]
     dark = float(np.median([ink.max() for ink in inks]))
     boxes = np.array([ink_box(ink) for ink in inks])  # (R, 4): top, bottom, left, right
-    sides = np.stack([boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]], 1)  # (R, 2)
+    extents = np.stack([boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]], 1)  # (R, 2)
     frame = np.array([max(ink.shape) for ink in inks])
     middles = np.stack([boxes[:, :2].mean(1), boxes[:, 2:].mean(1)], 1)
     masses = np.array([center_of_mass(ink) for ink in inks])
@@ -126,7 +152,7 @@ def measure_ink(images: Sequence[Floats]) -> dict[str, Any]:
     return {
         "inverted": inverted,
         "dark": dark,
-        "box": float(np.median(sides.max(1) / frame)),
+        "box": float(np.median(extents.max(1) / frame)),
         "mass": bool(by_mass),
         "center": center.tolist(),
         "stroke": float(np.median([stroke_width(ink / ink.max()) for ink in inks] / frame)),

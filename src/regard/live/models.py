@@ -21,6 +21,7 @@ from regard.layers.positions import Positions, Where
 from regard.live.parts import LivePart, assets
 from regard.models.decoder import Decoder
 from regard.models.encoder import EncoderModel
+from regard.models.linear import NaiveBayes, NGramModel, PixelLogistic
 from regard.models.ngrams import TableModel
 from regard.models.recurrent import RecurrentModel
 from regard.models.transformer import TransformerConfig
@@ -35,7 +36,7 @@ MIXERS = ("attention", "window", "hyena")
 
 
 def table_part(model: TableModel) -> LivePart:
-    """The n-grams as a tree, with their probabilities."""
+    """Return the n-grams as a tree, with their probabilities."""
     table, backoff, size = model.table, model.backoff, model.vocab_size
     backoff = dataclasses.replace(backoff, floor=backoff.floor.clone())
     model.set_backoff(backoff)
@@ -56,6 +57,39 @@ def table_part(model: TableModel) -> LivePart:
             "possible": backoff.possible.long(),
         },
     )
+
+
+def linear_part(model: NGramModel, *, normalized: bool = False) -> LivePart:
+    """Return the n-grams of a linear model, with a row of coefficients for each class."""
+    c = model.config
+    return LivePart(
+        "linear",
+        {
+            "order": c.order,
+            "n_positions": c.n_positions,
+            "vocab_size": model.vocab_size,
+            "markers": model.markers.tolist(),
+            "weighting": model.weighting or c.weighting,
+            "normalized": normalized,
+        },
+        assets("linear"),
+        matrices={"coefficients": model.coefficients.T},
+        arrays={"codes": model.codes, "idf": model.idf, "bias": model.bias},
+    )
+
+
+def naive_bayes_part(model: NaiveBayes) -> LivePart:
+    """Return the same for a model whose scores are log-posteriors."""
+    return linear_part(model, normalized=True)
+
+
+def pixels_part(model: PixelLogistic) -> LivePart:
+    """Return a coefficient for each pixel and class."""
+    c = model.config
+    config = {"columns": c.columns, "patch": c.patch, "mean": c.mean, "deviation": c.deviation}
+    matrices = {"coefficients": model.coefficients.T}
+    arrays = {"bias": model.bias}
+    return LivePart("pixels", config, assets("pixels"), matrices, arrays=arrays)
 
 
 def network_part(
@@ -80,7 +114,7 @@ def network_part(
 
 
 def recurrent_part(model: RecurrentModel) -> LivePart:
-    """The cells of torch, layer by layer."""
+    """Return the cells of torch, layer by layer."""
     config = {"n_layers": model.config.n_layers, "cell": model.cells.cells.mode}
     return network_part(model, "recurrent", config, assets("recurrent"))
 
@@ -124,7 +158,7 @@ def position_tables(positions: Positions, where: Where, length: int, width: int)
 
 @torch.no_grad()
 def decoder_part(model: Decoder) -> LivePart:
-    """A causal stack; a decoder, of attention or Hyena."""
+    """Return a causal stack, of attention or Hyena."""
     config, length = stack_config(model.config), int(model.config.max_len)
     tables = position_tables(model.positions, range(length), length, model.config.d_model)
     scripts = *STACK, *assets("decoder")
@@ -133,7 +167,7 @@ def decoder_part(model: Decoder) -> LivePart:
 
 @torch.no_grad()
 def encoder_part(model: EncoderModel) -> LivePart:
-    """A stack without a mask, a pooling and a head, over tokens."""
+    """Return a stack without a mask, its pooling and its head, over tokens."""
     length, width = int(model.config.max_len), model.config.d_model
     encoder = model.encoder
     tables = position_tables(encoder.positions, range(length), length, width)
@@ -146,7 +180,7 @@ def encoder_part(model: EncoderModel) -> LivePart:
 
 @torch.no_grad()
 def vision_part(model: VisionTransformer) -> LivePart:
-    """An encoder of the patches of an image of the largest size."""
+    """Return an encoder of the patches of an image of the largest size."""
     c = model.config
     rows, columns = torch.meshgrid(
         torch.arange(c.rows) + 1, torch.arange(c.columns) + 1, indexing="ij"

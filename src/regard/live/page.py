@@ -23,12 +23,13 @@ from regard.look.page.document import Asset, cell, escape
 from regard.look.run_warnings import run_warnings
 from regard.pipelines import Pipeline, load
 from regard.pipelines.generator import REQUEST
+from regard.registry import LIVE, MODELS
 from regard.run import Run
 
 MOST_BYTES = 4_000_000  # of a page
 SCRIPT_BYTES = 300_000  # of it for scripts, styles and the tokenizer
 MOST_PARAMETERS = 4_000_000  # a model with more cannot fit
-MEASURED_TOKENS = 200_000  # of the validation split, at most
+MEASURED_TOKENS = 50_000  # of the validation split, at most
 TOLERATED = 0.01  # bits per symbol, or share of a metric: more calls for 16 bits
 BASE = assets("weights", "tensors", "session", "sampling", "characters", "panels")
 STYLES = ((BASE[0][0], "live.css"),)
@@ -96,6 +97,7 @@ def live_page(run: str | Path | Run, text: str = "") -> Page:
     """
     opened = Run.open(run)
     pipeline = load(opened)
+    check_family(opened)
     check_parameters(pipeline)
     screen = live_part(pipeline, text)
     reader = live_part(pipeline.source_tokenizer, pipeline)
@@ -105,6 +107,17 @@ def live_page(run: str | Path | Run, text: str = "") -> Page:
     page.add(LiveModel(stored.part, stored.tensors, reader, screen))
     add_facts(page, pipeline, stored)
     return page
+
+
+def check_family(run: Run) -> None:
+    """Raise a UserError, with the families that do, if no script runs that of a run."""
+    task, family, *_, reads = run.description
+    if LIVE.find(MODELS.get(family, task, reads)) is not None:
+        return
+    names = (name for name in MODELS.names(task, reads))
+    supported = [name for name in names if LIVE.find(MODELS.get(name, task, reads)) is not None]
+    advice = f"train with --model {' or '.join(supported)}, or " if supported else ""
+    raise UserError(f"live pages do not support {family} for this task: {advice}leave out --live")
 
 
 def check_parameters(pipeline: Pipeline) -> None:
@@ -118,12 +131,13 @@ def too_large(pipeline: Pipeline, size: str) -> UserError:
     """Return the error for a model of this size."""
     return UserError(
         f"{pipeline.run} has {size}, and a live page holds {MOST_BYTES / 1e6:g} MB, about 2 "
-        "million parameters: train a smaller model (--set model.d_model=128), or leave out --live"
+        "million parameters: train a smaller model (--set model.d_model=128; of n-grams, "
+        "--set model.order=3), or leave out --live"
     )
 
 
 def validation(run: Path) -> Shard | None:
-    """Return the validation split of a run, at most MEASURED_TOKENS of it; None if it has none."""
+    """Return the validation split of a run, or its beginning; None if it has none."""
     try:
         shard = open_corpus(run).valid
     except UserError:
@@ -147,13 +161,13 @@ def store_in(
     bits: int, pipeline: Pipeline, shard: Shard | None, before: dict[str, float]
 ) -> StoredModel:
     """Quantise a copy of a model and measure it."""
-    rounded = copy.copy(pipeline)
-    rounded.model = copy.deepcopy(pipeline.model)
-    part = live_part(rounded.model)
+    quantized = copy.copy(pipeline)
+    quantized.model = copy.deepcopy(pipeline.model)
+    part = live_part(quantized.model)
     tensors = pack_part(part, bits)
-    after = measured(rounded, shard)
+    after = measured(quantized, shard)
     costs = [QuantizationCost(title, before[title], after[title]) for title in before]
-    return StoredModel(rounded, part, tensors, bits, costs)
+    return StoredModel(quantized, part, tensors, bits, costs)
 
 
 def size_of(stored: StoredModel) -> int:
@@ -179,9 +193,10 @@ def add_facts(page: Page, pipeline: Pipeline, stored: StoredModel) -> None:
     )
     if stored.costs:
         rows = [[c.title, *map(four_digits, c.values)] for c in stored.costs]
-        columns = ["on the validation split", "as trained", "in this page", "difference"]
-        sides = ["left", "right", "right", "right"]
-        page.add(Table(columns, rows, sides, title="What rounding the weights cost"))
+        measured_on = f"on validation data, up to {MEASURED_TOKENS:,} tokens"
+        columns = [measured_on, "as trained", "in this page", "difference"]
+        align = ["left", "right", "right", "right"]
+        page.add(Table(columns, rows, align, title="What rounding the weights cost"))
     else:
         page.add(Text("What rounding cost was not measured: the run holds no validation data."))
 

@@ -91,7 +91,7 @@ def join(arrays: Iterable[tuple[str, Packed]]) -> dict[str, Any]:
     headers, parts, at = {}, [], 0
     for name, packed in arrays:
         headers[name] = packed.header | {"at": at}
-        padding = bytes(-len(packed.data) % 4)  # every array begins at a multiple of four bytes
+        padding = bytes(-len(packed.data) % 8)  # every array begins at a multiple of eight bytes
         parts += [packed.data, padding]
         at += len(packed.data) + len(padding)
     return {"arrays": headers, "bytes": encode_bytes(np.frombuffer(b"".join(parts), np.uint8))}

@@ -18,7 +18,7 @@ SHOWN_CHARACTERS = 200  # or characters, of a file
 
 
 def writing_part(pipeline: Generator, text: str) -> LivePart:
-    """A text to type, read as it is typed: surprise, what may follow, samples."""
+    """Return the screen of a text that is read as it is typed: surprise, what follows, samples."""
     tokenizer, model = pipeline.tokenizer, pipeline.model
     note = ""
     if pipeline.forbidden is not None:
@@ -48,7 +48,7 @@ def example(pipeline: Generator) -> str:
 
 
 def prediction_part(pipeline: Predictor, text: str) -> LivePart:
-    """A text or a drawing, and the probabilities of classes or labels."""
+    """Return the screen of a text or a drawing, and of the probabilities of its classes."""
     output, tokenizer = pipeline.model.output, pipeline.tokenizer
     if output.positional or output.scaled:
         raise UserError(

@@ -95,8 +95,8 @@ def _add_copies(page: Page, report: TextReport) -> None:
     if report.repeated:
         rows = [[text, count] for text, count in report.repeated]
         tables.append(Table(["text", "times"], rows, title="The same text several times"))
-    near = report.labels.near if report.labels else {}
-    pairs = [[split, *pair] for split, found in near.items() for pair in found.examples]
+    duplicates = report.labels.near if report.labels else {}
+    pairs = [[split, *pair] for split, one in duplicates.items() for pair in one.examples]
     if pairs:
         columns = ["split", "held-out text", "training has"]
         tables.append(Table(columns, pairs, title="Near-duplicates across splits"))

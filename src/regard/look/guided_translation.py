@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.decoding import Beam, Generated, Node, Trace
-from regard.decoding.engine import evaluating
+from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.translation import HeadAlignment
 from regard.look.attribution import maps_over
-from regard.look.internals import PairTrace, add_evidence
+from regard.look.internals import PairTrace, add_evidence, as_inputs
 from regard.look.page import Component, Page
 from regard.look.translation_page import add_head_alignment, add_word_maps, cross_attention
 from regard.pipelines.translator import Translator
@@ -77,6 +77,27 @@ class GuidedTranslation:
                 add_word_maps(page, trace, item, weights)
             add_evidence(page, trace)
         return list(page.components)
+
+
+@torch.inference_mode()
+def encode_prefix(translator: Translator, source: Source, text: str) -> list[int]:
+    """Return a typed beginning as ids. A last word that is not in the vocabulary and may not be
+    complete becomes the most probable one that begins like it.
+    """
+    tokenizer, model = translator.tokenizer, translator.model
+    ids: list[int] = tokenizer.encode(text).tolist()
+    words = text.split()
+    if not words or text[-1].isspace() or ids[-1] != tokenizer.unk:
+        return ids
+    usual = (i for i in range(tokenizer.vocab_size) if i not in tokenizer.names)
+    longer = [i for i in usual if tokenizer.decode([i]).strip().startswith(words[-1])]
+    if not longer or len(ids) >= int(model.config.max_len):
+        return ids
+    with evaluating(model):
+        conditioned = model.condition(as_inputs(translator.readable(source), device_of(model)))
+        row = torch.tensor([[tokenizer.start, *ids[:-1]]], device=device_of(model))
+        logits = conditioned.logits(row)[0, -1].cpu()
+    return [*ids[:-1], max(longer, key=lambda i: float(logits[i]))]
 
 
 def guide_translation(

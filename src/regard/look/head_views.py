@@ -35,7 +35,7 @@ from regard.look.page.document import cell, visible
 from regard.models.decoder import Decoder
 from regard.models.supervised import NeuralSupervisedModel
 
-WORK = 2e10  # products of parameters, tokens and heads: about two seconds on two cores
+WORK = 6e10  # products of parameters, tokens and heads: about two seconds
 FEWEST_TOKENS = 8  # that are read, however large the model is
 MOST_HEADS = 8  # in the table
 MOST_POSITIONS = 48  # of the map of the lens

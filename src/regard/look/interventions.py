@@ -79,8 +79,7 @@ class Subject:
 
     def read(self, rows: int, tap: Tap | None = None) -> Tensor:
         """Return the outputs of the input, repeated in this many rows."""
-        outputs = self.model.read_batch(self.source.repeat(rows), tap=tap)
-        return outputs if self.positions is None else outputs[:, list(self.positions)]
+        return self.model.read_batch(self.source.repeat(rows), positions=self.positions, tap=tap)
 
     def activations(self, *patterns: str) -> dict[str, Tensor]:
         """Return the named activations of the input, without a batch dimension."""
@@ -96,7 +95,7 @@ class Subject:
     def outputs(self, changes: Sequence[Change | None]) -> Iterator[Tensor]:
         """Yield the outputs of rows with one change each, batch by batch; None changes nothing."""
         with evaluating(self.model):
-            size = self.model.read_batch(self.source).numel()
+            size = self.read(1).numel()
             rows = max(1, min(BATCH_TOKENS // self.tokens, BATCH_OUTPUTS // size))
             for first in range(0, len(changes), rows):
                 part = changes[first : first + rows]
@@ -117,7 +116,7 @@ def edits_of(changes: Sequence[Change | None]) -> list[Edit]:
     def set_entries(name: str) -> Edit:
         def change(entries: Tensor, value: Value) -> Tensor:
             for where, new in by_name[name]:
-                entries[where] = new
+                entries[where] = new  # of the edit's own copy
             return entries
 
         return Edit(name, change)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.formats import SkippedRecords, extension
+from regard.data.formats import UTF8, SkippedRecords, extension
 from regard.errors import UsageError, UserError, quoted
 from regard.evaluation.predictions import Predictions
 from regard.evaluation.record_errors import RecordErrors
@@ -37,8 +37,11 @@ def record_table(pipeline: Any, most: int = MOST_RECORDS) -> RecordErrors:
     split, shard, _ = pipeline.held_out_part(most)
     in_files = find_in_files(Records(pipeline, split, shard))
     texts = [in_files[i].text if i in in_files else text for i, text in enumerate(errors.texts)]
-    read = {*pipeline.reader.inputs, *pipeline.reader.targets}
-    return replace(errors, texts=texts, columns=other_columns(in_files, len(errors), read))
+    reader = pipeline.reader
+    columns = other_columns(
+        in_files, len(errors), {*reader.inputs, *reader.targets}, reader.encoding
+    )
+    return replace(errors, texts=texts, columns=columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +191,7 @@ def to_number(text: str) -> float:
 
 
 def other_columns(
-    found: Mapping[int, FileRecord], count: int, read: set[str]
+    found: Mapping[int, FileRecord], count: int, read: set[str], encoding: str = UTF8
 ) -> dict[str, list[str]]:
     """Return the columns of the tables in which records stand, but for those that were `read`."""
     places: dict[Path, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -198,7 +201,7 @@ def other_columns(
             places[Path(name)][int(line)].append(number)
     columns: dict[str, list[str]] = {}
     for path, lines in places.items():
-        for column, cells in read_cells(path, lines).items():
+        for column, cells in read_cells(path, lines, encoding).items():
             if column not in read:
                 texts = columns.setdefault(column, [""] * count)
                 for number, text in cells.items():
@@ -211,14 +214,16 @@ def other_columns(
     return columns
 
 
-def read_cells(path: Path, lines: Mapping[int, Sequence[int]]) -> dict[str, dict[int, str]]:
+def read_cells(
+    path: Path, lines: Mapping[int, Sequence[int]], encoding: str = UTF8
+) -> dict[str, dict[int, str]]:
     """Return the cells of each column of a table by the numbers of their records; `lines` has the
     numbers of the records on each line.
     """
     table: Any = TABLES[extension(path)]
     try:
-        names = table.columns(path)
-        layout = table.layout(path, names, flags=names)
+        names = table.columns(path, encoding)
+        layout = table.layout(path, names, flags=names, encoding=encoding)
         cells: dict[str, dict[int, str]] = {name: {} for name in names}
         for columns, places in layout.batches(path, SkippedRecords()):
             for i, line in enumerate(places):

@@ -53,8 +53,8 @@ def add_groups(tokenizer: SmilesBPE, page: Page, text: str = "") -> None:
     page.add(Facts(facts))
     merged.sort(key=lambda i: (-len(names.get(tokenizer.text(i), ())), -atoms[i], i))
     groups = {tokenizer.text(i): atoms[i] for i in merged}
-    drawn, listed = draw_groups(groups, names), list_groups(groups, names)
-    page.add(*([drawn] if drawn.records else []), listed)
+    drawings, table = draw_groups(groups, names), list_groups(groups, names)
+    page.add(*([drawings] if drawings.records else []), table)
 
 
 def draw_groups(groups: Mapping[str, int], names: Names) -> RecordList:

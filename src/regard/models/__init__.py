@@ -10,7 +10,7 @@ import bisect
 import dataclasses
 import math
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -143,9 +143,11 @@ class Model(nn.Module, ABC):
         """Return whether it is trained by a single call of `fit` instead of steps."""
         return cls.loop in ("count", "solve")
 
-    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
+    def read_batch(
+        self, source: Inputs, *, positions: Sequence[int] | None = None, tap: Tap | None = None
+    ) -> Tensor:
         """Return the outputs for sequences, a row for each: logits (B, T, V) of language models,
-        scores (B, O) or (B, T, O) of models of labels and values.
+        scores (B, O) or (B, T, O) of models of labels and values; with `positions` only there.
         """
         raise UserError(f"{type(self).__name__} does not read single sequences of tokens")
 

@@ -7,7 +7,7 @@ pages and checks are written once, against this class.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -53,8 +53,11 @@ class LanguageModel(Model):
         affect each other.
         """
 
-    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        return self.logits(source.ids, tap=tap)  # causal: padding at the end changes nothing
+    def read_batch(
+        self, source: Inputs, *, positions: Sequence[int] | None = None, tap: Tap | None = None
+    ) -> Tensor:
+        logits = self.logits(source.ids, tap=tap)  # causal: padding at the end changes nothing
+        return logits if positions is None else logits[:, list(positions)]
 
     def predictions(self, ids: Tensor, *, tap: Tap | None = None) -> Callable[[slice], Tensor]:
         """Read one row of (1, T) ids once; return a function from some of its positions to the
@@ -137,6 +140,14 @@ class NeuralLanguageModel(LanguageModel):
         self, ids: Tensor, segments: Tensor | None = None, *, tap: Tap | None = None
     ) -> Tensor:
         return tapped(tap, "logits", self.head(self.hidden(ids, segments, tap=tap)))  # (B, T, V)
+
+    def read_batch(
+        self, source: Inputs, *, positions: Sequence[int] | None = None, tap: Tap | None = None
+    ) -> Tensor:
+        if positions is None:
+            return self.logits(source.ids, tap=tap)
+        hidden = self.hidden(source.ids, tap=tap)[:, list(positions)]  # (B, P, D)
+        return tapped(tap, "logits", self.head(hidden))
 
     def predictions(self, ids: Tensor, *, tap: Tap | None = None) -> Callable[[slice], Tensor]:
         hidden = self.hidden(ids, tap=tap)[0]  # (T, D): the head waits for what is asked for

@@ -442,8 +442,11 @@ class SupervisedModel(Model):
         (B, T, O) of their positions.
         """
 
-    def read_batch(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
-        return self.predict(source, tap=tap)
+    def read_batch(
+        self, source: Inputs, *, positions: Sequence[int] | None = None, tap: Tap | None = None
+    ) -> Tensor:
+        scores = self.predict(source, tap=tap)
+        return scores if positions is None else scores[:, list(positions)]
 
 
 class FittedModel(SupervisedModel):

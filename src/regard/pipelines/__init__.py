@@ -17,7 +17,7 @@ from regard.data import Progress, no_progress
 from regard.data.inputs import InputReader, RecordNotes, TokenLimit, quiet
 from regard.data.shards import Shard
 from regard.decoding import ForbiddenTransitions
-from regard.errors import UserError, quoted
+from regard.errors import UsageError, UserError, quoted
 from regard.evaluation import (
     Metrics,
     Report,
@@ -259,11 +259,21 @@ class Pipeline(ABC):
     def measure(self, shard: Shard, request: EvaluationRequest) -> Report:
         """Return the metrics on a shard."""
 
-    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
+    def prepare(self, item: str = "", target: str = "", record: int = 0) -> PreparedInput:
         """Return an item, and a target if the model reads two, ready to be read; without an item,
-        the first held-out record.
+        a held-out record, numbered from 0.
         """
         raise UserError(f"a {type(self).__name__} reads no single inputs")
+
+    def held_out_record(self, number: int) -> Shard:
+        """Return one held-out record as a shard."""
+        shard = self.held_out()[1]
+        count = shard.records // shard.views
+        if not 0 <= number < count:
+            raise UsageError(
+                f"record must be from 0 to {count - 1:,}, the held-out records, got {number:,}"
+            )
+        return shard.take(np.array([number * shard.views]))
 
     def record_losses(self, shard: Shard) -> tuple[Floats, Floats]:
         """Return the loss of each record (R,), or block of running text, and the number of targets

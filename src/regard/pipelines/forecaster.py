@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -194,11 +194,11 @@ class Forecaster(Pipeline):
         texts = [f"window {i + 1:,}" for i in numbers]
         return RecordErrors(name, numbers, texts, losses, "mean absolute error", known.sum(1))
 
-    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
+    def prepare(self, item: str = "", target: str = "", record: int = 0) -> PreparedInput:
         if item:
             past, future, _ = self.last_window(next(self.series(Path(item)))[1])
         else:
-            window = self.windows()[1].take(np.arange(1))
+            window = cast(Windows, self.held_out_record(record))
             values, lookback = window.read()[0], window.lookback
             past, future = values[:lookback], values[lookback:, self.tokenizer.n_channels :]
         inputs, known = torch.from_numpy(past[None].copy()), torch.from_numpy(future[None].copy())

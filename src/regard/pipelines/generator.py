@@ -304,8 +304,8 @@ class Generator(Pipeline):
     def _log_notes(self, shard: Shard, request: EvaluationRequest) -> None:
         """Log nothing: long records are read in windows, and the document has unknown symbols."""
 
-    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
-        ids = self.prompt_ids(item) if item else self.held_out()[1].record(0)[:-1]
+    def prepare(self, item: str = "", target: str = "", record: int = 0) -> PreparedInput:
+        ids = self.prompt_ids(item) if item else self.held_out_record(record).record(0)[:-1]
         most = int(self.model.config.max_len)
         row = torch.from_numpy(np.array(ids[:most], np.int64))[None]  # (1, T)
         return PreparedInput({"ids": row}, lambda tap: self.model.logits(row, tap=tap))

@@ -4,7 +4,7 @@ predict classes that are named in words (Radford et al. 2021, arXiv:2103.00020).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from regard.models.contrastive import PairEncoder
 from regard.pipelines import EvaluationRequest, Pipeline, one_or_many
 from regard.pipelines.generator import REQUEST
 from regard.pipelines.predictor import Prediction
+from regard.pipelines.vector_sets import VectorSet
 from regard.registry import MODALITIES
 from regard.run import Run
 from regard.tokenizers import Tokenizer
@@ -165,6 +166,20 @@ class Matcher(Pipeline):
             shard = self.held_out()[1]
             texts = [self.tokenizer.decode_record(record) for record in _different(shard)[0]]
         return Candidates(names or texts, np.stack(self.embed_texts(list(texts))))
+
+    @property
+    def vector_sets(self) -> Mapping[str, Callable[[int], VectorSet]]:
+        return {"sources and texts": self._shared_space}
+
+    def _shared_space(self, most: int) -> VectorSet:
+        """Return the vectors of different held-out sources and texts, of either at most half."""
+        sources, texts = self.sources_among(), self.texts_among()
+        half = most // 2
+        names = [*sources.names[:half], *texts.names[:half]]
+        vectors = np.concatenate([sources.vectors[:half], texts.vectors[:half]])
+        first = len(sources.names[:half])
+        side = [self.source_tokenizer.words[0]] * first + ["text"] * (len(names) - first)
+        return VectorSet(names, vectors, {"side": side})
 
     def find_sources(self, texts: Any, among: Candidates | None = None, *, num: int = 5) -> Any:
         """Return the sources that match a text best, or a list of these for a list of texts.

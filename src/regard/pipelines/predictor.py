@@ -388,8 +388,8 @@ class Predictor(Pipeline):
         with evaluating(self.model):
             return predict_shard(self.model, shard, self.tokenizer, self.targets, progress)
 
-    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
-        shard = self.shard([item]) if item else self.held_out()[1].take(np.arange(1))
+    def prepare(self, item: str = "", target: str = "", record: int = 0) -> PreparedInput:
+        shard = self.shard([item]) if item else self.held_out_record(record)
         most = int(self.model.config.max_len)
         examples = LabelledExamples(shard, self.tokenizer, most, first=True)
         (batch,) = examples.batches(1)

@@ -280,16 +280,16 @@ class Translator(Pipeline):
         """Return the losses of the targets of a shard of pairs, by pair."""
         return measure(self.model, shard, self.tokenizer, constrain=self.forbidden)
 
-    def prepare(self, item: str = "", target: str = "") -> PreparedInput:
+    def prepare(self, item: str = "", target: str = "", record: int = 0) -> PreparedInput:
         if item:
             text = target or self.translate([item])[0][0].text
             shard = self.pairs([item], [text])
         else:
-            shard = self.held_out()[1].take(np.arange(1))
+            shard = self.held_out_record(record)
         assert shard.source is not None
-        record = shard.source.record(0)
+        record_ids = shard.source.record(0)
         cuttable = self.source_tokenizer.cuttable  # an image has no end
-        read = self.readable(self.source_tokenizer.content(record) if cuttable else record)
+        read = self.readable(self.source_tokenizer.content(record_ids) if cuttable else record_ids)
         row = torch.from_numpy(np.array(read, np.int64))[None]  # (1, S) or (1, N, V)
         source = Inputs(row, torch.ones(row.shape[:2], dtype=torch.int64))
         most = int(self.model.config.max_len)

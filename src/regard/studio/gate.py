@@ -64,12 +64,12 @@ class Sessions:
     def knows(self, cookies: str) -> bool:
         """Return whether a Cookie header holds one of the cookies given out."""
         try:
-            found = SimpleCookie(cookies).get(self.cookie)
+            cookie = SimpleCookie(cookies).get(self.cookie)
         except CookieError:
             return False
-        if found is None:
+        if cookie is None:
             return False
-        value = found.value.encode()
+        value = cookie.value.encode()
         return any(secrets.compare_digest(value, one.encode()) for one in self._secrets)
 
 

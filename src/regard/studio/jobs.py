@@ -42,15 +42,15 @@ class Job:
     began: float = field(default_factory=time.monotonic)
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LINES))
     ended: float | None = None
-    asked: bool = False  # to stop
+    stopping: bool = False  # was it told to stop?
     follower: Thread | None = None
 
     @property
     def state(self) -> str:
         """What it does, in a word."""
         if self.ended is None:
-            return STOPPING if self.asked else RUNNING
-        return DONE if self.process.returncode == 0 else STOPPED if self.asked else FAILED
+            return STOPPING if self.stopping else RUNNING
+        return DONE if self.process.returncode == 0 else STOPPED if self.stopping else FAILED
 
     def follow(self) -> None:
         """Keep the lines that it prints, until it ends."""
@@ -154,8 +154,8 @@ class Jobs:
     def stop(self, number: int) -> Job:
         """Ask a job to save and end, as Ctrl-C does; asked again, it is ended at once."""
         job = self.get(number)
-        job.signal(signal.SIGKILL if job.asked else signal.SIGINT)
-        job.asked = True
+        job.signal(signal.SIGKILL if job.stopping else signal.SIGINT)
+        job.stopping = True
         return job
 
     def close(self, grace: float = guard.GRACE) -> None:
@@ -164,7 +164,7 @@ class Jobs:
             self._closed = True
             running = [job for job in self._jobs.values() if job.ended is None]
         for job in running:
-            job.asked = True
+            job.stopping = True
             job.signal(signal.SIGTERM)
         end = time.monotonic() + grace
         for job in running:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
@@ -42,20 +43,22 @@ from regard.studio.wire import encode
 if TYPE_CHECKING:
     import uvicorn
 
-# in the order of the menu; a module that is not there is skipped
-MODULES = (
-    "studio",
-    "runs",
-    "data",
-    "read",
-    "step",
-    "compare",
-    "errors",
-    "embeddings",
-    "play",
-    "lectures",
-    "train",
-)
+# Modules and the titles of their screens, in the order of the menu. A module is imported when its
+# screen is first used, so that the page is there at once; one that is not there is left out.
+MODULES = {
+    "studio": "",
+    "runs": "Runs",
+    "data": "Data",
+    "read": "Read",
+    "step": "Step",
+    "compare": "Compare",
+    "errors": "Errors",
+    "embeddings": "Embeddings",
+    "play": "Play",
+    "lectures": "Lab and lectures",
+    "train": "Train",
+}
+PACKAGE = "regard.studio.screens"
 MAX_BODY = 8_000_000  # bytes of the arguments of an action
 MAX_UPLOAD = 2_000_000_000  # bytes of a file; larger ones are trained from where they are
 MAX_NAME = 200
@@ -75,17 +78,22 @@ TYPES = {
 }
 
 
+@cache
+def screen_names() -> tuple[str, ...]:
+    """Return the names of the screens that there are, in the order of the menu."""
+    return tuple(name for name in MODULES if find_spec(f"{PACKAGE}.{name}"))
+
+
+def menu() -> list[dict[str, str]]:
+    """Return the names and titles of the menu."""
+    return [{"name": name, "title": MODULES[name]} for name in screen_names() if MODULES[name]]
+
+
 def load_screens() -> dict[str, type[Screen]]:
-    """Return the screens that there are, in the order of the menu."""
-    package = "regard.studio.screens"
-    for name in MODULES:
-        if find_spec(f"{package}.{name}"):
-            import_module(f"{package}.{name}")
-    return {name: SCREENS[name] for name in sorted(SCREENS, key=menu_place)}
-
-
-def menu_place(name: str) -> int:
-    return MODULES.index(name) if name in MODULES else len(MODULES)
+    """Import all screens; return them in the order of the menu."""
+    for name in screen_names():
+        import_module(f"{PACKAGE}.{name}")
+    return {name: SCREENS[name] for name in screen_names()}
 
 
 class Studio:
@@ -93,7 +101,8 @@ class Studio:
 
     def __init__(self, opened: Opened, sessions: Sessions) -> None:
         self.opened, self.sessions = opened, sessions
-        self.screens = {name: screen(opened) for name, screen in load_screens().items()}
+        self.screens: dict[str, Screen] = {}
+        self.importing = threading.Lock()
         self.limiter = anyio.CapacityLimiter(WORKERS)
 
     def app(self) -> Gate:
@@ -121,12 +130,15 @@ class Studio:
         yield
         for screen in self.screens.values():
             screen.close()
-        self.opened.jobs.close()
+        if running := sum(job.ended is None for job in self.opened.jobs.list()):
+            print(f"stopping {running} running jobs; training is saved", file=sys.stderr)
+        await anyio.to_thread.run_sync(self.opened.jobs.close)
 
     async def act(self, request: Request) -> Response:
         """Call an action in a thread, unless the page has gone on by the time there is one."""
         names = request.path_params
-        function = self.action(names["screen"], names["action"])
+        find = partial(self.action, names["screen"], names["action"])
+        function = await anyio.to_thread.run_sync(find)
         arguments = check_arguments(function, await read_object(request))
         async with self.limiter:
             if await request.is_disconnected():
@@ -137,9 +149,19 @@ class Studio:
 
     def action(self, screen: str, name: str) -> Callable[..., Any]:
         """Return an action of a screen; raise 404 if there is none."""
-        if screen not in self.screens or name not in self.screens[screen].actions():
-            raise HTTPException(404, f"no action {screen}/{name}")
-        return self.screens[screen].actions()[name]
+        if screen in screen_names():
+            actions = self.screen(screen).actions()
+            if name in actions:
+                return actions[name]
+        raise HTTPException(404, f"no action {screen}/{name}")
+
+    def screen(self, name: str) -> Screen:
+        """Return a screen, which is imported when it is first used."""
+        if name not in self.screens:
+            with self.importing:
+                import_module(f"{PACKAGE}.{name}")
+                self.screens.setdefault(name, SCREENS[name](self.opened))
+        return self.screens[name]
 
     async def open_session(self, request: Request) -> Response:
         """Give a cookie for a token."""
@@ -181,16 +203,17 @@ class Studio:
 
     async def send_file(self, request: Request) -> Response:
         """Send a file of the page."""
-        found = page_file(request.path_params["path"] or "index.html")
-        if found is None:
+        file = page_file(request.path_params["path"] or "index.html")
+        if file is None:
             raise HTTPException(404, "no such page")
-        content, media_type = found
+        content, media_type = file
         return Response(content, headers={"content-type": media_type})
 
 
 def warm_up() -> None:
     """Import what most actions need, after the first page has been drawn."""
     time.sleep(PAGE_FIRST)
+    load_screens()
     import_module("regard.api")
 
 
@@ -274,21 +297,22 @@ SHARED = (
 
 def look_script() -> tuple[bytes, str]:
     """Return the components of look pages as a module."""
-    from regard.look.page.document import SCRIPTS, asset
+    from regard.look.page.document import SCRIPTS, asset, rare_assets
 
-    code = "\n".join(map(asset, SCRIPTS))
-    drawn = (
+    code = "\n".join(map(asset, (*SCRIPTS, *rare_assets(".js"))))
+    exports = (
         "export const draw = (component, place) => mount(place, component.kind, component.data);\n"
         f"export {{ {', '.join(SHARED)} }};"
     )
-    return f"{code}\n{drawn}\n".encode(), TYPES["js"]
+    return f"{code}\n{exports}\n".encode(), TYPES["js"]
 
 
 def look_styles() -> tuple[bytes, str]:
     """Return the style sheet of look pages."""
-    from regard.look.page.document import asset
+    from regard.look.page.document import asset, rare_assets
 
-    return asset("page.css").encode(), TYPES["css"]
+    code = "\n".join(map(asset, ("page.css", *rare_assets(".css"))))
+    return code.encode(), TYPES["css"]
 
 
 BUILT: dict[str, Callable[[], tuple[bytes, str]]] = {
@@ -322,6 +346,7 @@ def bind(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
+        listener.listen()  # a browser that is quicker than our imports waits
     except OSError as error:
         listener.close()
         raise UserError(f"--port {port}: {error.strerror}; without it a free one is used") from None

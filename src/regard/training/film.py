@@ -56,8 +56,7 @@ HIDDEN = ("norm", "*.output")  # the last of these activations is what the head 
 class Film:
     """F frames of R records at P positions, the K highest outputs of each.
 
-    P is 1 for models that predict once for a record. Outputs are logits or, of models of values,
-    values: the sum of `top_logs` and `normalizers`. Beyond the end of a record `ids` is -1.
+    P is 1 for models that predict once for a record. Beyond the end of a record `ids` is -1.
     """
 
     steps: Tensor  # (F,)
@@ -106,10 +105,16 @@ class Film:
         p = self.top_logs[at].double().exp()
         return list(zip(self.top_ids[at].tolist(), p.tolist(), strict=True))
 
+    def outputs(self, frame: int, record: int, position: int = 0) -> list[tuple[int, float]]:
+        """Return the highest logits or, of models of values, the values."""
+        at = frame, record, position
+        values = self.top_logs[at].double() + self.normalizers[at].double()
+        return list(zip(self.top_ids[at].tolist(), values.tolist(), strict=True))
+
     def until(self, step: int) -> Self:
         """Return the frames before a step."""
-        kept = self.steps < step
-        moving = {name: x[kept] for name, x in self.moving.items()}
+        before = self.steps < step
+        moving = {name: x[before] for name, x in self.moving.items()}
         attention = {name: moving.pop(name) for name in self.attention}
         return replace(self, **moving, attention=attention)
 
@@ -165,21 +170,18 @@ class FilmWriter:
         """Return the film of one frame; `before` (1, R, 2) are the points of the frame before."""
         parts = [FramePart.of(batch, self.tokenizer) for batch in self.read(self.records)]
         order = np.argsort(np.concatenate([part.records for part in parts]))
-        outputs = join_rows([part.outputs for part in parts], 0)[order]  # (R, P, V)
-        normalizers = outputs.logsumexp(-1, keepdim=True)
-        top = (outputs - normalizers).topk(min(TOP, outputs.size(-1)), -1)
-        ids = join_rows([part.ids for part in parts], -1)[order]
+        logs = join_rows([part.logs for part in parts], 0)[order]  # (R, P, K)
         points = project(torch.cat([part.vectors for part in parts])[order].double())
         if before is not None and len(before):
             points = turn_to(points, before[0].double())
-        few, many = outputs.size(1) == 1, outputs.size(-1) > 1 << 15
+        small = logs.size(1) == 1  # one prediction for each record: all digits are kept
         return Film(
             steps=torch.tensor([step]),
             records=torch.from_numpy(self.records),
-            ids=ids,
-            top_ids=top.indices[None].to(torch.int32 if many else torch.int16),
-            top_logs=top.values[None].to(torch.float32 if few else torch.float16),
-            normalizers=normalizers[None, ..., 0],
+            ids=join_rows([part.ids for part in parts], -1)[order],
+            top_ids=join_rows([part.tokens for part in parts], 0)[order][None],
+            top_logs=logs[None].to(torch.float32 if small else torch.float16),
+            normalizers=join_rows([part.normalizers for part in parts], 0)[order][None],
             points=points[None].float(),
             attention=self.attention(),
         )
@@ -214,27 +216,32 @@ class FilmWriter:
 
 @dataclass(frozen=True, eq=False)
 class FramePart:
-    """What a frame shows of the records of a batch: outputs (B, P, V), ids (B, W), mean last hidden
-    vectors (B, D).
-    """
+    """What a frame shows of the records of a batch; the fields are those of `Film`."""
 
     records: Ints
-    outputs: Tensor
-    ids: Tensor
-    vectors: Tensor
+    ids: Tensor  # (B, W)
+    tokens: Tensor  # (B, P, K)
+    logs: Tensor  # (B, P, K)
+    normalizers: Tensor  # (B, P)
+    vectors: Tensor  # (B, D) means of the last hidden vectors
 
     @classmethod
     def of(cls, batch: RecordActivations, tokenizer: Tokenizer) -> Self:
         """Return the part of a frame that a batch gives."""
-        outputs, valid = batch.outputs, batch.valid[:, :POSITIONS]
+        valid = batch.valid[:, :POSITIONS]
+        shown = batch.ids[:, :POSITIONS] if tokenizer.reads_text else valid[:, :0]
+        ids = shown.to(torch.int32).masked_fill(~valid[:, : shown.size(1)], -1)
+        outputs = batch.outputs
         positional = outputs.dim() > 2
         outputs = outputs[:, :POSITIONS] * valid[..., None] if positional else outputs[:, None]
-        tokens = batch.ids[:, :POSITIONS] if tokenizer.reads_text else valid[:, :0]
-        ids = tokens.to(torch.int32).masked_fill(~valid[:, : tokens.size(1)], -1)
+        normalizers = outputs.logsumexp(-1)
+        top = outputs.topk(min(TOP, outputs.size(-1)), -1)
+        tokens = top.indices.to(torch.int32 if outputs.size(-1) > 1 << 15 else torch.int16)
         *_, hidden = batch.activations.values()
         inside = batch.valid[..., None]
         vectors = (hidden * inside).sum(1) / inside.sum(1).clamp_min(1)
-        return cls(batch.records, outputs, ids, vectors)
+        logs = top.values - normalizers[..., None]
+        return cls(batch.records, ids, tokens, logs, normalizers, vectors)
 
 
 def join_rows(parts: Sequence[Tensor], value: float) -> Tensor:

@@ -41,7 +41,7 @@ from regard.training.throughput import Clock
 from regard.training.trainer import Session, TrainingOutcome, TrainResult, evaluate_and_write
 
 SELECTION = "selection.json"
-CHEAP_SHARE = 0.3  # of the time, at most, for all rows that are fitted at once
+CHEAP_SHARE = 0.3  # of the time left, at most, for all rows that are fitted at once
 TRIAL_SHARE = 0.25  # of the time, at most, for short trials of networks
 TRIAL = "-trial"  # the ending of their names
 STARTED = "-pretrained"  # the ending of the name of a network that starts from a pre-trained one
@@ -188,15 +188,16 @@ class Selection:
         (self.run / CANDIDATES).mkdir(exist_ok=True)
         cheap, networks = self.rows(corpus, recipe)
         minutes = recipe.train.minutes * 60
-        results = self.train_group(cheap, self.began + CHEAP_SHARE * minutes, quiet=True)
+        now, end = time.monotonic(), self.began + minutes
+        results = self.train_group(cheap, now + CHEAP_SHARE * max(0.0, end - now), quiet=True)
         if len(networks) > 1 and not interrupted(results):
             trials = {f"{name}{TRIAL}": row for name, row in networks.items()}
-            end = time.monotonic() + TRIAL_SHARE * minutes
-            results |= self.train_group(trials, end, quiet=True)
+            until = time.monotonic() + TRIAL_SHARE * minutes
+            results |= self.train_group(trials, until, quiet=True)
             best = self.best(trials).removesuffix(TRIAL) or next(iter(networks))
             networks = {best: networks[best]}
         if not interrupted(results):
-            results |= self.train_group(networks, self.began + minutes - CLOSING, quiet=False)
+            results |= self.train_group(networks, end - CLOSING, quiet=False)
         if not results:
             raise UserError("no model can be trained on these data; --model NAME says why")
         full = [name for name in results if not name.endswith(TRIAL)] or list(results)

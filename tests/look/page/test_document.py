@@ -18,6 +18,7 @@ from regard.look.page import (
     AttentionMaps,
     Bars,
     BeamTree,
+    Choices,
     Contributions,
     Distribution,
     Facts,
@@ -27,6 +28,7 @@ from regard.look.page import (
     Logo,
     MaskMap,
     Page,
+    Projector,
     Scatter,
     Sequences,
     Surprise,
@@ -40,6 +42,7 @@ from regard.look.page.document import (
     asset,
     pack,
     pack_weights,
+    rare_assets,
     to_json,
     visible,
 )
@@ -289,8 +292,42 @@ def test_wrong_data_is_refused_with_its_name(make, message):
 def test_no_two_scripts_declare_the_same_name():
     """All scripts share one scope: a second declaration would leave the whole page undrawn."""
     names = []
-    for name in SCRIPTS:
+    for name in (*SCRIPTS, *rare_assets(".js")):
         for line in asset(name).splitlines():
             if match := re.match(r"(?:const|let|function) +(?:\[([^\]]+)\]|(\w+))", line):
                 names += [word.strip() for word in (match[1] or match[2]).split(",")]
     assert len(names) > 100 and sorted(set(names)) == sorted(names)
+
+
+def test_a_page_has_the_scripts_of_its_components_alone():
+    plain, chosen = Page("plain"), Page("chosen")
+    plane = Projector(
+        words=["a", "b"],
+        planes={"plane": [[0.0, 0.0], [1.0, 1.0]]},
+        groups=["all", "all"],
+        neighbours=[[1], [0]],
+        similarities=[[0.5], [0.5]],
+    )
+    chosen.add(Choices([("map", plane), ("words", Text("a word"))]))
+    assert "function canvasPlane" not in plain.render() and ".stepper" not in plain.render()
+    assert "function canvasPlane" in chosen.render()
+    assert rare_assets(".css") == ["steps.css"]
+
+
+def test_a_page_as_json_has_its_sections_and_components_in_order():
+    page = Page("Title", "below")
+    page.warn("careful")
+    page.section("One", "note")
+    page.add(Text("a\n\nb"), Table(["x"], [[1.5]]))
+    page.details("Two")
+    page.add(Text("c"))
+    found = json.loads(json.dumps(page.to_json(), allow_nan=False))
+    assert (found["title"], found["subtitle"], found["warnings"]) == ("Title", "below", ["careful"])
+    assert [(one["title"], one["folded"]) for one in found["sections"]] == [
+        ("One", False), ("Two", True)
+    ]  # fmt: skip
+    (row,) = found["sections"][0]["rows"]
+    assert row == [
+        {"kind": "text", "data": {"paragraphs": ["a", "b"]}},
+        {"kind": "table", "data": Table(["x"], [[1.5]]).data()},
+    ]

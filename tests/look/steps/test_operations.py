@@ -112,4 +112,4 @@ def test_what_a_page_keeps_of_a_table():
     assert ops.Gather(1).needed(0, [rows], rows[1]).tolist() == [-1, 1, -1]
     assert ops.Add().needed(0, [rows], rows) is None
     with pytest.raises(NotImplementedError):
-        ops.Given().compute()
+        ops.GivenNumbers().compute()

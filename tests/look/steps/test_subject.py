@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
-from step_models import STEP_MODELS, Reader
+from step_models import STEP_MODELS, Reader, language_model
 from torch import nn
 
 from regard.errors import UsageError, UserError
@@ -16,6 +18,18 @@ def test_positions_count_from_one_and_the_last_is_the_default():
     assert trace_steps(pipeline).position == 5 and trace_steps(pipeline, position=1).position == 0
     with pytest.raises(UsageError, match=r"position must be from 1 to 6 .*, got 7"):
         trace_steps(pipeline, position=7)
+
+
+def test_a_cut_input_is_said_to_be_cut():
+    model = STEP_MODELS["decoder"]().model
+    full = trace_steps(language_model(model, "ab" * 11 + "a"))
+    assert full.notes == ["At most 24 tokens are read: a longer input is cut."]
+    short = language_model(model, "ab")
+    assert trace_steps(short).notes == []
+    short.forbidden = object()
+    assert trace_steps(short).notes == [
+        "Transitions that the data rule out are not forbidden here."
+    ]
 
 
 def test_unknown_models_and_long_inputs_are_refused_in_words():
@@ -30,7 +44,7 @@ def test_unknown_models_and_long_inputs_are_refused_in_words():
 
 def test_other_families_register_their_own():
     class Mine(nn.Module):
-        pass
+        config = SimpleNamespace(max_len=8)
 
     @register_steps(Mine)
     def mine(subject):

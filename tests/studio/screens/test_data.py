@@ -44,7 +44,8 @@ def test_records_are_found_by_label_split_and_text(studio):
         if one["labels"] == [MARKUP] and one["split"] == "train" and "ida" in one["text"]
     ]
     assert chosen["records"] == expected and chosen["found"] == len(expected) > 0
-    assert all(one["place"].endswith(".csv:" + one["place"].rpartition(":")[2]) for one in expected)
+    locations = [one["location"] for one in expected]
+    assert all(each.endswith(".csv:" + each.rpartition(":")[2]) for each in locations)
 
 
 def test_records_of_files_have_the_splits_that_training_would_have(studio):

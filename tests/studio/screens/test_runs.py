@@ -27,7 +27,8 @@ def test_the_card_holds_the_document_of_regard_show(studio):
     assert found["document"] == json.loads(json.dumps(expected))
     assert found["rows"][0][0] == "accuracy"
     verbs = [command.split()[1] for command in found["commands"]]
-    assert verbs == ["predict", "evaluate", "look", "embed", "verify"]  # it cannot be exported
+    assert verbs == ["predict", "evaluate", "look", "embed", "verify"]
+    assert found["lines"][-1].startswith("not for regard export: ")
 
 
 def test_commands_of_a_card_are_typed_as_they_stand(studio):

@@ -20,7 +20,7 @@ def screen():
         reader.reads_source = "source" in reader.prepared.tensors
         ids = next(iter(reader.prepared.tensors.values()))
         reader.source_tokenizer = SimpleNamespace(
-            text=reader.tokenizer.text, reads_text=ids.dim() == 2
+            text=reader.tokenizer.text, reads_text=ids.dim() == 2, cuttable=True
         )
         return reader
 

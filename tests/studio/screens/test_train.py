@@ -20,6 +20,9 @@ def test_an_order_is_the_command_that_a_user_would_type(studio):
     given = {"files": ["names.txt"], "out": "a/b.c", "target": "-x y"}
     words = shlex.split(studio.call("train", "command", order=given)["command"])
     assert words[-3:] == ["--target=-x y", "--out", "runs/a/b.c"]
+    given |= {"settings": ["train.lr=3e-4", "input.id=a b"]}
+    words = shlex.split(studio.call("train", "command", order=given)["command"])
+    assert words[-4:] == ["--set", "train.lr=3e-4", "--set", "input.id=a b"]
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,10 @@ def test_an_order_is_the_command_that_a_user_would_type(studio):
         ({"files": ["names.txt"], "out": "../x"}, "leads out|no name|name of a run"),
         ({"files": ["names.txt"], "out": "--help"}, "name of a run"),
         ({"files": ["names.txt"], "set": "x"}, "unknown argument set"),
+        ({"files": ["names.txt"], "settings": ["--out=x"]}, "KEY=VALUE"),
+        ({"files": ["names.txt"], "settings": ["data.valid=[]"]}, "command line"),
+        ({"files": ["names.txt"], "settings": ["train.log=['wandb']"]}, "command line"),
+        ({"files": ["names.txt"], "settings": ["output.forbid=/etc/passwd"]}, "command line"),
         ({}, "argument files is missing"),
     ],
 )

@@ -8,7 +8,7 @@ screens.prediction = ({ model, reader, classes, link, start, begin, finish, most
   const makeBox = reader.box ?? textBox;
   const encode = reader.pixels ?? ((text) => [...begin, ...reader.encode(text).slice(0, most), ...finish]);
   const view = { chosen: [0, 0] };
-  const [answer, attention] = ["answer", "attention"].map(place);
+  const [answer, evidence, attention] = ["answer", "surprise", "attention"].map(place);
   const status = el("p", { class: "readout", role: "status" });
 
   const update = () => {
@@ -22,6 +22,8 @@ screens.prediction = ({ model, reader, classes, link, start, begin, finish, most
       title: "", label: "prediction", headline: classes[order[0]], detail: percent(probabilities[order[0]]), verdict: "",
       options: order.slice(0, 12).map((i) => [classes[i], probabilities[i], percent(probabilities[i])]), predicted: [0], truth: [], notes: [], picture: {},
     });
+    if (model.evidence)
+      show(evidence, "surprise", { title: "", signed: true, unit: "added to the score", tokens, rows: [{ name: classes[order[0]], bits: Array.from(model.evidence(input, order[0])) }] });
     changes.name(tokens.map((token) => visible(token)));
     changes.compare(session, 0, "The prediction");
     if (model.heads.length) show(attention, "attention", attentionData(session, tokens, view, (now) => Object.assign(view, now)));
@@ -32,6 +34,7 @@ screens.prediction = ({ model, reader, classes, link, start, begin, finish, most
   requestAnimationFrame(update);
   return [
     part("Input", reader.hint ?? "The model reads what is typed and predicts a class.", el("div", { class: "row" }, el("div", {}, box.element, status), answer)),
+    model.evidence ? part("Evidence", "What each token adds to the score of the predicted class: the coefficients of its n-grams, shared by their tokens.", evidence) : null,
     model.heads.length ? part("Attention", "Where every head looks: one small map each; choose one to see it large.", attention) : null,
     changes.element,
     note ? el("p", { class: "hint" }, label(note)) : null,

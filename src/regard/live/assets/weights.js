@@ -1,5 +1,5 @@
 // The tensors of a part, as the page stores them: see quantize.py, which computes the same values.
-const STORED = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
+const STORED = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array, float32: Float32Array };
 
 function rowsOf(bytes, at, [rows, columns], Codes) {
   const scale = new Float32Array(bytes.buffer, at, rows);

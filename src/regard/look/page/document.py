@@ -63,7 +63,7 @@ class Component:
         """Return the scripts and style sheets that it needs beside those of every page, each after
         those that it uses.
         """
-        return ()
+        return [(__package__, name) for name in RARE.get(self.kind, ())]
 
     def fallback(self) -> str:
         """Return the HTML shown until the script draws, and where scripts are off."""
@@ -246,17 +246,17 @@ SCRIPTS = (
     "image_maps.js",
     "point_maps.js",
     "series_maps.js",
-    "canvas_plane.js",
-    "projector.js",
     "pictures.js",
     "records.js",
     "molecule.js",
     "logo.js",
     "choices.js",
-    "step_terms.js",
-    "steps.js",
     "page.js",
 )
+RARE = {  # files of components that few pages have
+    "projector": ("canvas_plane.js", "projector.js"),
+    "steps": ("step_terms.js", "steps.js", "steps.css"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -432,6 +432,13 @@ def _caption(title: str) -> str:
 def asset(name: str, package: str = __package__) -> str:
     """Return the text of a style sheet or script of a package, by default this one."""
     return (files(package) / "assets" / name).read_text(encoding="utf-8")
+
+
+def rare_assets(suffix: str) -> list[str]:
+    """Return the files with this suffix that only some components need, for pages that may have any
+    of them.
+    """
+    return [name for names in RARE.values() for name in names if name.endswith(suffix)]
 
 
 @cache

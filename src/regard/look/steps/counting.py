@@ -22,7 +22,7 @@ from regard.look.steps.operations import (
 )
 from regard.look.steps.outputs import sampling_steps, vocabulary
 from regard.look.steps.stages import Names, Stage, Tracer, Ways, as_floats
-from regard.look.steps.subject import Subject, register_steps
+from regard.look.steps.subject import StepSubject, register_steps
 from regard.models.hidden_markov import HiddenMarkov
 from regard.models.ngrams import (
     DirichletNGram,
@@ -63,7 +63,7 @@ class Context:
 
 
 @register_steps(TableModel)
-def table_steps(subject: Subject) -> None:
+def table_steps(subject: StepSubject) -> None:
     """Follow the estimate from no context at all to the longest one."""
     model, ids = cast(TableModel, subject.model), subject.tensors["ids"]
     names = subject.token_names(ids)
@@ -196,7 +196,7 @@ def dirichlet(t: Tracer, context: Context, words: Names, measured: Tensor, past:
 
 
 @register_steps(HiddenMarkov)
-def hidden_markov_steps(subject: Subject) -> None:
+def hidden_markov_steps(subject: StepSubject) -> None:
     """Follow the distribution of the hidden state, symbol by symbol, to the next symbol."""
     model, ids = cast(HiddenMarkov, subject.model), subject.tensors["ids"]
     t = subject.start(subject.token_names(ids))

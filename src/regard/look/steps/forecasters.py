@@ -12,7 +12,7 @@ from regard.look.steps.parts import embed_steps
 from regard.look.steps.recurrent import cell_steps
 from regard.look.steps.stacks import run_stack
 from regard.look.steps.stages import Names, Stage, Tracer, Ways
-from regard.look.steps.subject import Subject, register_steps
+from regard.look.steps.subject import StepSubject, register_steps
 from regard.look.steps.windows import window
 from regard.models.patch_forecaster import (
     ConvolutionalForecaster,
@@ -27,7 +27,7 @@ Encoded = tuple[Stage, Tensor]
 
 
 @register_steps(PatchForecaster, RecurrentForecaster)
-def forecaster_steps(subject: Subject) -> None:
+def forecaster_steps(subject: StepSubject) -> None:
     """Follow a patch of the first channel to the forecast."""
     model, past = subject.model, subject.tensors["past"]
     values, mean, deviation = model.window_norm(model.covariates.subtract(past))
@@ -44,7 +44,9 @@ def forecaster_steps(subject: Subject) -> None:
         forecast_steps(inner, subject, x, *units)
 
 
-def forecast_steps(t: Tracer, subject: Subject, x: Stage, deviation: float, mean: float) -> None:
+def forecast_steps(
+    t: Tracer, subject: StepSubject, x: Stage, deviation: float, mean: float
+) -> None:
     """Add the forecast, first in the units of the model, then in those of the data."""
     model = subject.model
     c = model.config

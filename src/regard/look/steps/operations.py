@@ -44,7 +44,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Given(Operation):
+class GivenNumbers(Operation):
     """Nothing before it: a parameter, the input, or what other positions hold."""
 
     op = "given"

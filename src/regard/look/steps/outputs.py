@@ -18,13 +18,15 @@ from regard.look.steps.operations import (
     Temper,
 )
 from regard.look.steps.stages import Names, Stage, Tracer, Ways
-from regard.look.steps.subject import Subject
+from regard.look.steps.subject import StepSubject
 from regard.models.supervised import ClassHead, Head, LabelsHead, ValueHead
 
 HEADS = Ways()  # (head) -> title, operation, formula of the probabilities
 
 
-def next_token(t: Tracer, subject: Subject, head: Any, x: Stage, *, sampled: bool = True) -> None:
+def next_token(
+    t: Tracer, subject: StepSubject, head: Any, x: Stage, *, sampled: bool = True
+) -> None:
     """Add the logits of every token, and how one of them is drawn."""
     names = vocabulary(subject)
     with t.level("Output") as inner:
@@ -40,12 +42,12 @@ def next_token(t: Tracer, subject: Subject, head: Any, x: Stage, *, sampled: boo
     sampling_steps(t, logits, names, sampled)
 
 
-def last_logits(t: Tracer, subject: Subject) -> Any:
+def last_logits(t: Tracer, subject: StepSubject) -> Any:
     """Return the logits of the position, as the model computed them."""
     return subject.output[0, t.position]
 
 
-def vocabulary(subject: Subject) -> Names:
+def vocabulary(subject: StepSubject) -> Names:
     """Return how every token of the vocabulary is displayed."""
     size = int(subject.output.size(-1))
     return [subject.pipeline.tokenizer.text(i) for i in range(size)]
@@ -76,7 +78,7 @@ def probabilities(t: Tracer, logits: Stage, names: Names) -> Stage:
 
 
 def pooled_classes(
-    t: Tracer, subject: Subject, x: Stage, vectors: Any, names: Names, after: Sequence[Any] = ()
+    t: Tracer, subject: StepSubject, x: Stage, vectors: Any, names: Names, after: Sequence[Any] = ()
 ) -> None:
     """Add the vector of the whole sequence, made of `vectors` (T, D) of all positions, and its
     scores; those of the position itself where each has its own. `after` are layers with a tanh.
@@ -105,7 +107,7 @@ def pool_steps(t: Tracer, model: Any, vectors: Any, names: Names) -> Stage:
 MAXIMUM = ("max",)  # poolings without weights
 
 
-def class_steps(t: Tracer, subject: Subject, model: Any, x: Stage) -> None:
+def class_steps(t: Tracer, subject: StepSubject, model: Any, x: Stage) -> None:
     """Add the scores of a supervised model, and what they mean."""
     output = cast(Head, model.output)
     names = target_names(subject)
@@ -119,7 +121,7 @@ def class_steps(t: Tracer, subject: Subject, model: Any, x: Stage) -> None:
             inner.step(title, how, scores, formula=formula, columns=names)
 
 
-def measured(t: Tracer, subject: Subject) -> dict[str, Any]:
+def measured(t: Tracer, subject: StepSubject) -> dict[str, Any]:
     """Return the scores as the model computed them, before they are scaled."""
     model, output = subject.model, subject.output
     row = output[0, t.position] if model.output.positional else output[0]
@@ -127,7 +129,7 @@ def measured(t: Tracer, subject: Subject) -> dict[str, Any]:
     return {} if additive else {"measured": (row - model.shift) / model.scale}
 
 
-def target_names(subject: Subject) -> Names:
+def target_names(subject: StepSubject) -> Names:
     """Return the names of classes, labels or values."""
     targets, count = subject.pipeline.targets, subject.model.n_outputs
     return list(targets.names if len(targets.names) == count else targets.classes[0])

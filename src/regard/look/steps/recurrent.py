@@ -23,7 +23,7 @@ from regard.look.steps.operations import (
 from regard.look.steps.outputs import next_token, pooled_classes
 from regard.look.steps.parts import embed_steps
 from regard.look.steps.stages import Next, Stage, Tracer, Ways
-from regard.look.steps.subject import Subject, register_steps
+from regard.look.steps.subject import StepSubject, register_steps
 from regard.models.recurrent import (
     BidirectionalStack,
     RecurrentClassifier,
@@ -68,8 +68,8 @@ def layer_steps(
         affine(t, "From the input", cells, "ih", layer, x),
         affine(t, "From the state", cells, "hh", layer, state[0]),
     ]
-    found: Stage = way(t, cells.hidden_size, parts, state, [vector[layer] for vector in after])
-    return found
+    hidden: Stage = way(t, cells.hidden_size, parts, state, [vector[layer] for vector in after])
+    return hidden
 
 
 STATES = (
@@ -155,7 +155,7 @@ def rnn_steps(
 
 
 @register_steps(RecurrentModel)
-def recurrent_steps(subject: Subject) -> None:
+def recurrent_steps(subject: StepSubject) -> None:
     """Follow a token through the gates of every layer."""
     model, ids = cast(RecurrentModel, subject.model), subject.tensors["ids"]
     t = subject.start(subject.token_names(ids))
@@ -168,7 +168,7 @@ def recurrent_steps(subject: Subject) -> None:
 
 
 @register_steps(RecurrentSeq2SeqBase)
-def recurrent_seq2seq_steps(subject: Subject) -> None:
+def recurrent_seq2seq_steps(subject: StepSubject) -> None:
     """Follow a token of the target through the decoder, and its attention to the source."""
     model, ids = cast(RecurrentSeq2SeqBase, subject.model), subject.tensors["ids"]
     t = subject.start(subject.token_names(ids))
@@ -187,7 +187,7 @@ def recurrent_seq2seq_steps(subject: Subject) -> None:
     next_token(t, subject, model.head, x)
 
 
-def attend_source(t: Tracer, subject: Subject, model: Any, x: Stage) -> Stage:
+def attend_source(t: Tracer, subject: StepSubject, model: Any, x: Stage) -> Stage:
     """Add attention of the decoder's output to the source: one head, whose keys are its values."""
     names = subject.source_names(model.source_embedding, subject.tensors["source"])
     with t.level("Attention to the source", "decoder.cross") as inner:
@@ -202,7 +202,7 @@ def attend_source(t: Tracer, subject: Subject, model: Any, x: Stage) -> Stage:
 
 
 @register_steps(RecurrentClassifier)
-def classifier_steps(subject: Subject) -> None:
+def classifier_steps(subject: StepSubject) -> None:
     """Follow one position through layers that read from both ends, into the scores."""
     model, ids = cast(RecurrentClassifier, subject.model), subject.tensors["ids"]
     names = subject.source_names(model.embedding, ids)

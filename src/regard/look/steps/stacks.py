@@ -24,7 +24,7 @@ from regard.look.steps.parts import (
     projection,
 )
 from regard.look.steps.stages import Names, Next, Stage, Tracer, Ways, chain
-from regard.look.steps.subject import Subject, register_steps
+from regard.look.steps.subject import StepSubject, register_steps
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder, EncoderModel, MaskedLM
 from regard.models.encoder_decoder import EncoderDecoder
@@ -35,7 +35,7 @@ EXTRAS = Ways()  # (tracer, stack, ids, positions) -> steps that end the embeddi
 
 
 @register_steps(Decoder)
-def decoder_steps(subject: Subject) -> None:
+def decoder_steps(subject: StepSubject) -> None:
     """Follow the last token that a decoder reads to the distribution of the next one."""
     model, ids = cast(Decoder, subject.model), subject.tensors["ids"]
     names = subject.token_names(ids)
@@ -45,7 +45,7 @@ def decoder_steps(subject: Subject) -> None:
 
 
 @register_steps(EncoderDecoder)
-def encoder_decoder_steps(subject: Subject) -> None:
+def encoder_decoder_steps(subject: StepSubject) -> None:
     """Follow a token of the target, which attends to the source in every block."""
     model = cast(EncoderDecoder, subject.model)
     source, ids = subject.tensors["source"], subject.tensors["ids"]
@@ -167,7 +167,7 @@ def residual(
 
 
 @register_steps(EncoderModel)
-def encoder_steps(subject: Subject) -> None:
+def encoder_steps(subject: StepSubject) -> None:
     """Follow one position through an encoder, into the pooled vector and the scores."""
     model, ids = cast(EncoderModel, subject.model), subject.tensors["ids"]
     names = subject.source_names(model.encoder.embedding, ids)
@@ -192,7 +192,7 @@ class OutputMatrix(NamedTuple):
 
 
 @register_steps(MaskedLM)
-def masked_steps(subject: Subject) -> None:
+def masked_steps(subject: StepSubject) -> None:
     """Follow one position to the distribution of the token there."""
     model, ids = cast(MaskedLM, subject.model), subject.tensors["ids"]
     names = subject.token_names(ids)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from regard.layers.tap import Tap
-from regard.look.steps.operations import Array, Dot, Given, Opaque, Operation
+from regard.look.steps.operations import Array, Dot, GivenNumbers, Opaque, Operation
 
 Names = Sequence[str]
 WayT = TypeVar("WayT", bound=Callable[..., Any])
@@ -167,7 +167,7 @@ class Tracer:
     ) -> Stage:
         """Add what is given: a parameter, or what another position holds."""
         return self._add(
-            Stage(title, self.path, Given(), (), as_stored(values), shown=shown, **words)
+            Stage(title, self.path, GivenNumbers(), (), as_stored(values), shown=shown, **words)
         )
 
     def opaque(self, title: str, values: Tensor | ArrayLike, formula: str, **words: Any) -> Stage:

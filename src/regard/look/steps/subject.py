@@ -3,7 +3,7 @@
 A family of models registers how it is traced, for its class and subclasses:
 
     @register_steps(LSTMModel)
-    def lstm_steps(subject: Subject) -> None:
+    def lstm_steps(subject: StepSubject) -> None:
         t = subject.start(subject.token_names(subject.tensors["ids"]))
         ...
 """
@@ -36,7 +36,7 @@ def register_steps(*classes: type) -> Callable[[Any], Any]:
 
 
 @dataclass(eq=False)
-class Subject:
+class StepSubject:
     """One input of a model; `position` counts from 1, 0 being the last one."""
 
     pipeline: Any
@@ -59,6 +59,11 @@ class Subject:
             )
         at = (self.position or count) - 1
         self.trace = StepTrace(list(names), at)
+        cuttable = "ids" in self.tensors and self.pipeline.source_tokenizer.cuttable
+        if cuttable and count == int(self.model.config.max_len):
+            self.trace.notes.append(f"At most {count:,} tokens are read: a longer input is cut.")
+        if getattr(self.pipeline, "forbidden", None) is not None:
+            self.trace.notes.append("Transitions that the data rule out are not forbidden here.")
         return Tracer(self.trace, self.activations)
 
     def token_names(self, ids: Tensor) -> Names:
@@ -78,9 +83,11 @@ class Subject:
         return names
 
 
-def trace_steps(pipeline: Any, item: str = "", target: str = "", position: int = 0) -> StepTrace:
-    """Return every stage of one position of an input, from 1; 0 is the last one. Without an item,
-    the first held-out record is read, and with `target`, this translation.
+def trace_steps(
+    pipeline: Any, item: str = "", target: str = "", position: int = 0, record: int = 0
+) -> StepTrace:
+    """Return every stage of one position of an input, from 1; 0 is the last one. Without an item, a
+    held-out record is read, numbered from 0, and with `target`, this translation.
     """
     for name in FAMILY_MODULES:
         import_module(f"regard.look.steps.{name}")
@@ -91,7 +98,7 @@ def trace_steps(pipeline: Any, item: str = "", target: str = "", position: int =
             f"a {type(model).__name__} cannot be stepped through: regard look RUN shows what "
             "it has learned"
         )
-    prepared = pipeline.prepare(item, target)
+    prepared = pipeline.prepare(item, target, record)
     length = max(x.size(1) for x in prepared.tensors.values())
     if length > MOST_POSITIONS and "past" not in prepared.tensors:
         raise UserError(
@@ -101,7 +108,7 @@ def trace_steps(pipeline: Any, item: str = "", target: str = "", position: int =
     with evaluating(model):
         output = prepared.run(tap)
         first = {name: value[0] for name, value in tap.activations.items()}
-        subject = Subject(pipeline, prepared.tensors, first, output, position)
+        subject = StepSubject(pipeline, prepared.tensors, first, output, position)
         way(subject)
     assert subject.trace is not None
     return subject.trace

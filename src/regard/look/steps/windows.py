@@ -14,7 +14,7 @@ from regard.look.steps.operations import Add, Apply, Join
 from regard.look.steps.outputs import next_token
 from regard.look.steps.parts import embed_steps, feedforward_steps, norm_steps
 from regard.look.steps.stages import Stage, Tracer, chain
-from regard.look.steps.subject import Subject, register_steps
+from regard.look.steps.subject import StepSubject, register_steps
 from regard.models.convolution import CNN
 from regard.models.mlp import MLP
 
@@ -40,7 +40,7 @@ def window(
 
 
 @register_steps(CNN)
-def cnn_steps(subject: Subject) -> None:
+def cnn_steps(subject: StepSubject) -> None:
     """Follow a token through convolutions, each a network over a window of the layer before."""
     model, ids = cast(CNN, subject.model), subject.tensors["ids"]
     t = subject.start(subject.token_names(ids))
@@ -67,7 +67,7 @@ def convolution_steps(t: Tracer, block: ConvolutionBlock, x: Stage, every: Tenso
 
 
 @register_steps(MLP)
-def mlp_steps(subject: Subject) -> None:
+def mlp_steps(subject: StepSubject) -> None:
     """Follow the window before the next token."""
     model, ids = cast(MLP, subject.model), subject.tensors["ids"]
     t = subject.start(subject.token_names(ids))

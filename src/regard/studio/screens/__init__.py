@@ -92,3 +92,9 @@ def register_screen(name: str, *, title: str) -> Callable[[Class], Class]:
         return screen
 
     return register
+
+
+def check_range(name: str, value: float, least: float, most: float) -> None:
+    """Raise a UsageError for a value out of range."""
+    if not least <= value <= most:
+        raise UsageError(f"{name} must be from {least:g} to {most:g}, got {value}")

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import UserError
 from regard.recipe import SPLITS
 from regard.studio.jobs import command_line, file_word, option_words
+from regard.studio.opened import Cache, Opened
 from regard.studio.screens import Screen, action, register_screen
 
 if TYPE_CHECKING:
@@ -32,46 +33,49 @@ class Record:
     source: str
     labels: tuple[str, ...]
     split: str
-    place: str
+    location: str
 
     def to_json(self) -> dict[str, Any]:
         """Return the record, cut where it is very long."""
-        return {
-            "text": self.text[:WIDTH],
-            "source": self.source[:WIDTH],
-            "cut": max(len(self.text), len(self.source)) > WIDTH,
-            "labels": list(self.labels),
-            "split": self.split,
-            "place": self.place,
-        }
+        short = replace(self, text=self.text[:WIDTH], source=self.source[:WIDTH])
+        return asdict(short) | {"cut": max(len(self.text), len(self.source)) > WIDTH}
 
 
 @register_screen("data", title="Data")
-class Data(Screen):
+class DataScreen(Screen):
     """What is in data files."""
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened)
+        self.browsed = Cache(2)  # lists of records are large
 
     @action
     def report(
-        self, files: list[str], run: str = "", input: str = "", target: str = ""
+        self,
+        files: list[str],
+        run: str = "",
+        input: str = "",
+        target: str = "",
+        task: str = "",
     ) -> dict[str, Any]:
         """Return the page of `regard data` on files, or on the training files of a run."""
         from regard.look.data_page import data_page
 
         recipe = self.recipe(files, run, input, target)
         paths = [Path(path) for path in recipe.train]
-        key = ("report", run, recipe, stamps(paths))
-        report = self.opened.cached(key, lambda: self.inspect(recipe, run))
+        key = ("report", run, recipe, task, stamps(paths))
+        report = self.opened.cached(key, lambda: self.inspect(recipe, run, task))
         page = data_page(report, [path.name for path in paths]).to_json()
-        return {"page": page, "command": self.command(recipe)}
+        return {"page": page, "command": self.command(recipe, task)}
 
-    def inspect(self, recipe: DataRecipe, run: str) -> Any:
+    def inspect(self, recipe: DataRecipe, run: str, task: str) -> Any:
         """Return the report on the data of a recipe; a run has decided its task already."""
         from regard.inspection import inspect_data, report_on
 
         if not run:
-            return inspect_data(recipe)
-        task = self.opened.run(run).recipe.task.name
-        return report_on(recipe, task, "as the run was trained", ())
+            return inspect_data(recipe, task)
+        name = self.opened.run(run).recipe.task.name
+        return report_on(recipe, name, "as the run was trained", ())
 
     def recipe(self, files: Sequence[str], run: str, input: str, target: str) -> DataRecipe:
         """Return what is to be read; raise a UserError if a file of it is out of reach."""
@@ -88,10 +92,10 @@ class Data(Screen):
         paths = [str((self.opened.data_folder / self.opened.data(one)).resolve()) for one in files]
         return DataRecipe(train=tuple(paths), input=input, target=target)
 
-    def command(self, recipe: DataRecipe) -> str:
+    def command(self, recipe: DataRecipe, task: str) -> str:
         """Return the command that prints the same."""
         files = [str(self.opened.from_data(Path(path))) for path in recipe.train]
-        options = {"--input": recipe.input, "--target": recipe.target}
+        options = {"--input": recipe.input, "--target": recipe.target, "--task": task}
         return command_line(["data", *map(file_word, files), *option_words(options)])
 
     @action
@@ -101,6 +105,7 @@ class Data(Screen):
         run: str = "",
         input: str = "",
         target: str = "",
+        task: str = "",
         label: str = "",
         split: str = "",
         text: str = "",
@@ -110,11 +115,11 @@ class Data(Screen):
         how many records each label and each split has among those that match the other filters.
         """
         recipe = self.recipe(files, run, input, target)
-        key = ("records", run, recipe, stamps([Path(path) for path in recipe.train]))
-        records = self.opened.cached(key, lambda: self.read(recipe, run))
-        found = text.casefold()
+        key = ("records", run, recipe, task, stamps([Path(path) for path in recipe.train]))
+        records = self.browsed.get(key, lambda: self.read(recipe, run, task))
+        part = text.casefold()
         matching = [
-            one for one in records if found in one.text.casefold() or found in one.source.casefold()
+            one for one in records if part in one.text.casefold() or part in one.source.casefold()
         ]
         labelled = [one for one in matching if not label or label in one.labels]
         chosen = [one for one in labelled if not split or split == one.split]
@@ -132,7 +137,7 @@ class Data(Screen):
             "cut": len(records) >= MOST_RECORDS,
         }
 
-    def read(self, recipe: DataRecipe, run: str) -> list[Record]:
+    def read(self, recipe: DataRecipe, run: str, task: str) -> list[Record]:
         """Return the records of a recipe, in order, with the splits that training would have."""
         from itertools import islice
 
@@ -142,7 +147,7 @@ class Data(Screen):
             complete: Recipe = self.opened.run(run).recipe
         else:
             columns = {"input": recipe.input, "target": recipe.target}
-            complete, _ = plan_recipe(recipe.train, data=columns)
+            complete, _ = plan_recipe(recipe.train, data=columns, task={"name": task})
         return list(islice(records_of(complete), MOST_RECORDS))
 
 
@@ -154,14 +159,14 @@ def records_of(recipe: Recipe) -> Iterator[Record]:
     for chunk in source.chunks():
         split = (*SPLITS, "unused")[chunk.split]
         for i, item in enumerate(chunk.texts):
-            place = chunk.place(i) if chunk.place else ""
+            location = chunk.place(i) if chunk.place else ""
             other = chunk.sources[i] if chunk.sources else ""
             yield Record(
                 shown(item),
                 shown(other),
                 tuple(chunk.targets[i]) if chunk.targets else (),
                 split,
-                place.rpartition("/")[2],
+                location.rpartition("/")[2],
             )
 
 

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import UsageError, UserError, did_you_mean
-from regard.studio.screens import Screen, action, register_screen
-from regard.studio.screens.play import check_range
+from regard.studio.screens import Screen, action, check_range, register_screen
 
 if TYPE_CHECKING:
-    from regard.look.vector_map import Vectors
     from regard.pipelines.vector_sets import VectorSet
 
 MOST_NEIGHBOURS = 100
@@ -51,7 +49,7 @@ class Embeddings(Screen):
         from regard.look.vector_map import LAYOUTS, lay_out
 
         layout = layout or LAYOUTS[0]
-        name, vector_set, _ = self._vectors(run, vectors, most)
+        name, vector_set = self._vectors(run, vectors, most)
         make = lambda: lay_out(vector_set.vectors, layout, dimensions)  # noqa: E731
         laid = self.opened.cached(
             ("layout", self.opened.version(run), name, most, layout, dimensions), make
@@ -79,17 +77,17 @@ class Embeddings(Screen):
     ) -> dict[str, Any]:
         """Return the vectors nearest to one by the cosine, among all that are drawn."""
         from regard.look.page.document import number
-        from regard.look.vector_map import nearest_vectors
+        from regard.look.vector_map import nearest_vectors, unit_vectors
 
-        _, vector_set, unit = self._vectors(run, vectors, most)
+        _, vector_set = self._vectors(run, vectors, most)
         check_range("index", index, 0, len(vector_set.names) - 1)
         check_range("count", count, 1, MOST_NEIGHBOURS)
-        nearest = nearest_vectors(unit, index, count)
+        nearest = nearest_vectors(unit_vectors(vector_set.vectors), index, count)
         return {"index": index, "neighbours": [[i, number(cosine)] for i, cosine in nearest]}
 
-    def _vectors(self, run: str, vectors: str, most: int) -> tuple[str, VectorSet, Vectors]:
-        """Return the name of a set of vectors, the vectors, and the same of length 1."""
-        from regard.look.vector_map import MOST_VECTORS, unit_vectors
+    def _vectors(self, run: str, vectors: str, most: int) -> tuple[str, VectorSet]:
+        """Return a set of vectors and its name."""
+        from regard.look.vector_map import MOST_VECTORS
 
         check_range("most", most, 5, MOST_VECTORS)
         sets = self.opened.pipeline(run).vector_sets
@@ -102,11 +100,8 @@ class Embeddings(Screen):
         if name not in sets:
             raise UsageError(f"{run} has no vectors of {name}; {did_you_mean(name, list(sets))}")
 
-        def make() -> tuple[VectorSet, Vectors]:
-            vector_set = sets[name](most)
-            return vector_set, unit_vectors(vector_set.vectors)
-
-        return (name, *self.opened.cached(("vectors", self.opened.version(run), name, most), make))
+        key = ("vectors", self.opened.version(run), name, most)
+        return name, self.opened.cached(key, lambda: sets[name](most))
 
     def _columns(self, run: str, vector_set: VectorSet) -> dict[str, Sequence[Any]]:
         """Return the columns of points: of records, those of the table of errors too."""

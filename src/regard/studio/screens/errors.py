@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.studio.screens import Screen, action, figure, register_screen
-from regard.studio.screens.play import check_range
+from regard.studio.screens import Screen, action, check_range, figure, register_screen
 
 if TYPE_CHECKING:
     from regard.evaluation.record_errors import RecordErrors
@@ -54,8 +53,9 @@ class ErrorList(Screen):
         return {
             "run": run,
             "split": errors.split,
-            "pairs": pipeline.reads_source,
+            "running": bool(getattr(pipeline, "text", False)),
             "records": len(errors),
+            "held_out": held_out_count(pipeline, len(errors)),
             "unit": errors.unit,
             "score": name,
             "more_is_better": more_is_better,
@@ -190,6 +190,12 @@ class ErrorList(Screen):
         for row in rows:
             record = np.asarray(items.record(row["number"] * shard.views))
             row["picture"] = figure(ItemPicture(draw_picture(tokenizer, record)))
+
+
+def held_out_count(pipeline: Any, listed: int) -> int:
+    """Return how many records are held out, of which so many are listed."""
+    shard = pipeline.held_out()[1]
+    return max(listed, int(shard.records) // int(shard.views))
 
 
 def confusion(errors: RecordErrors) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import UsageError, UserError
-from regard.studio.screens import Screen, action, figure, register_screen
+from regard.studio.screens import Screen, action, check_range, figure, register_screen
 
 if TYPE_CHECKING:
     from regard.evaluation.translation import HeadAlignment
@@ -21,12 +21,6 @@ MOST_SAMPLES, MOST_BEAMS = 16, 12
 DEEPEST = 60  # steps of a tree
 MOST_CANDIDATES = 50  # for a mask
 EXAMPLE = 60  # tokens of an example
-
-
-def check_range(name: str, value: float, least: float, most: float) -> None:
-    """Raise a UsageError for a value out of range."""
-    if not least <= value <= most:
-        raise UsageError(f"{name} must be from {least:g} to {most:g}, got {value}")
 
 
 @register_screen("play", title="Play")
@@ -132,17 +126,18 @@ class Play(Screen):
     ) -> dict[str, Any]:
         """Translate a text, or caption a held-out record, from a beginning on: a text, or ids."""
         from regard.decoding import Beam
-        from regard.look.guided_translation import guide_translation
+        from regard.look.guided_translation import encode_prefix, guide_translation
         from regard.look.language_page import search_tree
 
         check_range("width", width, 1, MOST_BEAMS)
         translator: Translator = self._play(run, "translate")
         tokenizer = translator.tokenizer
-        ids = tokenizer.check_ids(
-            prefix_ids if prefix_ids is not None else tokenizer.encode(prefix).tolist()
-        )
+        read = self._source(run, source, record)
+        if prefix_ids is None:
+            prefix_ids = encode_prefix(translator, read, prefix)
+        ids = tokenizer.check_ids(prefix_ids)
         beam = Beam(width, length_penalty, width)
-        guided = guide_translation(translator, self._source(run, source, record), ids, beam)
+        guided = guide_translation(translator, read, ids, beam)
         alignment = stored_alignment(translator)
         tree = search_tree(
             tokenizer, [tokenizer.start, *ids], guided.nodes, next(iter(guided.results), None)

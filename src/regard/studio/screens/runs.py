@@ -10,8 +10,8 @@ from typing import Any
 from regard.errors import UsageError, human_size, quoted
 from regard.run_folders import (
     COMPARISON,
+    CONFIG,
     CURVES,
-    IMPORTED,
     METRICS,
     NOT_FINISHED,
     Measurement,
@@ -23,6 +23,7 @@ from regard.run_folders import (
     facts_of,
     is_comparison,
     metadata_of,
+    next_verbs,
     remove,
 )
 from regard.storage import StoredComparison, read_json
@@ -110,8 +111,8 @@ def draw_curves(series: list[tuple[str, list[Measurement]]], curve: str) -> list
         for label, points in series:
             if points[0].metric == metric:
                 step = -(-len(points) // MOST_POINTS)
-                kept = points[::step] + points[-1:] * (len(points) % step != 1 and step > 1)
-                lines.append((label, [p.step for p in kept], [p.value for p in kept]))
+                thinned = points[::step] + points[-1:] * (len(points) % step != 1 and step > 1)
+                lines.append((label, [p.step for p in thinned], [p.value for p in thinned]))
         words = metric.replace("_", " ")
         title = curve if words == curve else f"{curve}: {words}"
         figures.append(Lines(lines, "step", unit or words, title))
@@ -121,37 +122,51 @@ def draw_curves(series: list[tuple[str, list[Measurement]]], curve: str) -> list
 def run_card(folder: Path) -> dict[str, Any]:
     """Return the card of a run."""
     from regard.evaluation import from_document, metric_rows
-    from regard.registry import TASKS
 
     entry, metadata = describe(folder), metadata_of(folder)
     splits = {key: from_document(one) for key, one in metadata.get("metrics", {}).items() if one}
-    done = entry.state in ("", IMPORTED)
     run = shlex.quote(str(folder))
-    exports = ["export {run} OUT"] if done and is_exportable(folder) else []
-    verbs = TASKS[entry.task].card.verbs if entry.task in TASKS and done else ()
+    verbs = next_verbs(entry)
+    lacks_export = verbs and "export" not in " ".join(verbs)
+    exports, reasons = exports_of(folder) if lacks_export else ([], [])
     return {
         "document": {key: value for key, value in card(folder).items() if key != "curves"},
         "facts": [*facts_of(metadata), human_size(entry.bytes)],
         "state": entry.state,
         "columns": ["metric", *splits],
         "rows": metric_rows(splits),
-        "lines": list(metadata.get("selection", {}).get("lines", ())),
-        "commands": [f"regard {verb.format(run=run)}" for verb in (*verbs, *exports)],
+        "lines": [*metadata.get("selection", {}).get("lines", ()), *reasons],
+        "commands": [f"regard {verb.format(run=run)}" for verb in verbs] + exports,
         "resume": entry.state == NOT_FINISHED,
         "page": "",
     }
 
 
-def is_exportable(folder: Path) -> bool:
-    """Return whether the model of a run can be written as a Hugging Face folder."""
-    from regard.interop import EXPORTERS, load_exporters
+def exports_of(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the commands that write the model of a run as a Hugging Face folder or, if it cannot
+    be, those of the models that were tried beside it; without any, a line that says why.
+    """
+    tried = [path.parent for path in sorted(folder.glob(f"candidates/*/{CONFIG}"))]
+    reasons = {path: export_reason(path) for path in (folder, *tried)}
+    fitting = [path for path, reason in reasons.items() if not reason]
+    chosen = fitting[:1] if fitting[:1] == [folder] else fitting
+    commands = [shlex.join(["regard", "export", str(path), "OUT"]) for path in chosen]
+    most = max(reasons.values(), key=len)  # the one that names what is missing
+    return commands, [] if commands else [f"not for regard export: {most}"]
+
+
+def export_reason(folder: Path) -> str:
+    """Return why the model of a run cannot be a Hugging Face folder; "" if it can be."""
+    from regard.interop import EXPORTERS, export_refusal, load_exporters
     from regard.registry import MODELS
     from regard.run import Run
 
     load_exporters()
     model = Run(folder).description
     family = MODELS.get(model.family, model.task, model.reads)
-    return family in EXPORTERS["hf"]
+    if family not in EXPORTERS["hf"]:
+        return f"Hugging Face's library has no class for {model.family}"
+    return export_refusal(family, model.config)
 
 
 def comparison_card(folder: Path) -> dict[str, Any]:

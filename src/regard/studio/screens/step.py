@@ -16,19 +16,19 @@ class StepScreen(Screen):
 
     @action
     def trace(
-        self, run: str, text: str = "", target: str = "", position: int = 0
+        self, run: str, text: str = "", target: str = "", position: int = 0, record: int = 0
     ) -> dict[str, Any]:
-        """Return the stages of a position, from 1, 0 being the last one; without a text, of the
-        first held-out record.
+        """Return the stages of a position, from 1, 0 being the last one; without a text, of a
+        held-out record, numbered from 0.
         """
         pipeline = self.opened.pipeline(run)
         reads_text = pipeline.source_tokenizer.reads_text
         if text and not reads_text:  # it would be a path, of any file
             raise UserError(
-                f"{run} reads files: here its first held-out record is shown, and `regard look RUN "
-                "FILE --steps` shows any other"
+                f"{run} reads files: here its held-out records are shown, and any other by `regard "
+                "look RUN FILE --steps`"
             )
-        trace = trace_steps(pipeline, text, target, position)
+        trace = trace_steps(pipeline, text, target, position, record)
         return {
             "figure": figure(StepThrough(trace, movable=True)),
             "positions": len(trace.tokens),

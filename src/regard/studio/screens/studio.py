@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.studio.screens import SCREENS, Screen, action, register_screen
+from regard.studio.screens import Screen, action, register_screen
 
 
 @register_screen("studio", title="")  # no entry in the menu
@@ -15,9 +15,9 @@ class Shell(Screen):
     def start(self) -> dict[str, Any]:
         """Return the screens of the menu and the folder that is open."""
         from regard import __version__
+        from regard.studio.server import menu
 
-        menu = [{"name": one.name, "title": one.title} for one in SCREENS.values() if one.title]
-        return {"screens": menu, "folder": str(self.opened.shown), "version": __version__}
+        return {"screens": menu(), "folder": str(self.opened.shown), "version": __version__}
 
     @action
     def runs(self) -> dict[str, Any]:

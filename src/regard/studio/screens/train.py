@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import UsageError, quoted
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from regard.data.table_columns import Column
 
 MOST_FILES = 200  # that are listed
+SETTING = re.compile(r"[a-z]\w*(\.[a-z]\w*)+", re.ASCII)
+FILES = ("data.train", "data.valid", "data.test", "data.labels", "train.init_from", "train.log")
 NAME = re.compile(r"\w[\w.+-]*", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class TrainingRequest:
     """What to train: the arguments and options of `regard train`."""
 
     files: list[str]
@@ -33,6 +35,7 @@ class Order:
     model: str = ""
     minutes: float = 0.0  # 0: as many as regard chooses
     out: str = ""  # the name of the run
+    settings: list[str] = field(default_factory=list)  # KEY=VALUE of the recipe
 
     def words(self, out: str) -> list[str]:
         """Return the words of the command that writes into a run folder."""
@@ -44,7 +47,8 @@ class Order:
             "--minutes": f"{self.minutes:g}" if self.minutes else "",
             "--out": out,
         }
-        return ["train", *map(file_word, self.files), *option_words(options)]
+        settings = [word for setting in self.settings for word in ("--set", setting)]
+        return ["train", *map(file_word, self.files), *option_words(options), *settings]
 
 
 @register_screen("train", title="Train")
@@ -64,9 +68,9 @@ class Train(Screen):
     def files(self) -> list[str]:
         """Return the files of the folder of data, and those that were uploaded."""
         folder, uploads = self.opened.data_folder, self.opened.root / UPLOADS
-        found = [path for path in folder.iterdir() if path.resolve() != self.opened.root.resolve()]
-        found += uploads.iterdir() if uploads.is_dir() else ()
-        shown = (path for path in found if not path.name.startswith("."))
+        paths = [path for path in folder.iterdir() if path.resolve() != self.opened.root.resolve()]
+        paths += uploads.iterdir() if uploads.is_dir() else ()
+        shown = (path for path in paths if not path.name.startswith("."))
         names = sorted(str(self.opened.from_data(path)) for path in shown)
         return [name for name in names if self.opened.is_inside(self.opened.data_folder / name)][
             :MOST_FILES
@@ -105,13 +109,15 @@ class Train(Screen):
         words, run = self.words(read_order(order))
         return {"command": command_line(words), "run": run}
 
-    def words(self, order: Order) -> tuple[list[str], str]:
+    def words(self, order: TrainingRequest) -> tuple[list[str], str]:
         """Return the words of a command and the name of the run that it makes."""
         from regard.planning import default_folder
 
         if not order.files:
             raise UsageError("name a file to train on")
         files = [str(self.opened.data(name)) for name in order.files]
+        for setting in order.settings:
+            check_setting(setting)
         if order.minutes < 0:
             raise UsageError(f"minutes must be positive, got {order.minutes:g}")
         if order.out and not all(map(NAME.fullmatch, order.out.split("/"))):
@@ -164,11 +170,22 @@ class Train(Screen):
         return self.opened.jobs.stop(number).to_json()
 
 
-def read_order(values: Mapping[str, Any]) -> Order:
+def read_order(values: Mapping[str, Any]) -> TrainingRequest:
     """Return an order; raise a UsageError that names an entry which is unknown or of another
     type.
     """
-    return Order(**check_arguments(Order, values))
+    return TrainingRequest(**check_arguments(TrainingRequest, values))
+
+
+def check_setting(setting: str) -> None:
+    """Raise a UsageError unless a setting is KEY=VALUE; what names a file, or sends metrics
+    elsewhere, is for the command line.
+    """
+    key, equals, value = setting.partition("=")
+    if not equals or not SETTING.fullmatch(key):
+        raise UsageError(f"a setting is KEY=VALUE, such as train.lr=3e-4, got {quoted(setting)}")
+    if key in FILES or "/" in value or "\\" in value:
+        raise UsageError(f"{key} names a file or a service: set it on the command line")
 
 
 def describe_column(column: Column) -> dict[str, Any]:

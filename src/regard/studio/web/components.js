@@ -70,12 +70,16 @@ export function Job({ number, onEnd, children }) {
     setEnded(true);
     onEnd?.(job);
   }, [job?.state]);
+  const printed = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    if (printed.current) printed.current.scrollTop = printed.current.scrollHeight; // the newest line
+  }, [job?.lines.at(-1)]);
   if (!job) return html`<${Failure} error=${error} />`;
   const stop = () => call("train", "stop", { number }).catch(setFailure);
   return html`<div class="job"><${Command} command=${job.command} />
     <p role="status"><strong>${job.state}</strong> · ${clock(job.seconds)} ${running && html`<button type="button" onClick=${stop}>${job.state === "stopping" ? "Stop at once" : "Stop"}</button>`} ${children}</p>
     <${Failure} error=${failure || error} />
-    ${job.lines.length > 0 && html`<pre class="printed" tabindex="0" role="region" aria-label="what it prints">${job.lines.join("\n")}</pre>`}</div>`;
+    ${job.lines.length > 0 && html`<pre ref=${printed} class="printed" tabindex="0" role="region" aria-label="what it prints">${job.lines.join("\n")}</pre>`}</div>`;
 }
 
 /** A time as 1:02:03, or 2:03 below an hour. @param {number} seconds */

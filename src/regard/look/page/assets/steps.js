@@ -204,8 +204,8 @@ function termsOf(stage, i, { mark, go, all, more }) {
   const total = missing ? "Some numbers are not on the page: it holds the rows that matter most." : `${terms.length > 1 ? `the sum of ${format(terms.length)} terms: ` : ""}${exactly(found.value)}`;
   return [
     el("div", { class: "scroll" }, el("table", { class: "terms" }, el("thead", {}, head), el("tbody", {}, ...listed))),
-    el("p", { class: "line total" }, total, terms.length > FEW_TERMS ? el("button", { type: "button", class: "link", click: more }, all ? "show the largest alone" : `show all ${terms.length}`) : null),
-  ];
+    terms.length === 1 && !missing ? null : el("p", { class: "line total" }, total, terms.length > FEW_TERMS ? el("button", { type: "button", class: "link", click: more }, all ? "show the largest alone" : `show all ${terms.length}`) : null),
+  ].filter(Boolean);
 }
 
 // Sliders of temperature, top-K, top-P and of the random number, and the token that is drawn.

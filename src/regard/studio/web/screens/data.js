@@ -2,15 +2,18 @@
 import { useLatest } from "../api.js";
 import { Command, Failure, Field, PageView, RunPicker } from "../components.js";
 import { html, useState } from "../vendor/preact.js";
+import { Question } from "./train.js";
 
 /** @param {Record<string, any>} props */
-export default function Data({ run, file = "", input = "", target = "", label = "", split = "", text = "", first = "0", view = "report", setState, setRun }) {
+export default function Data({ run, file = "", input = "", target = "", task = "", label = "", split = "", text = "", first = "0", view = "report", setState, setRun }) {
   const [typed, setTyped] = useState(file);
-  const source = run || file ? { files: run ? [] : [file], run, input, target } : null;
+  const source = run || file ? { files: run ? [] : [file], run, input, target, task } : null;
   const { value: choices } = useLatest("train", "choices", {});
+  const look = useLatest("train", "look", !run && file ? { files: [file], input, target, task } : null);
+  const question = !run && file && look.value?.question;
   const open = (/** @type {Event} */ event) => {
     event.preventDefault();
-    setState({ file: typed, run: "", label: "", split: "", text: "", first: "", input: "", target: "" });
+    setState({ file: typed, run: "", label: "", split: "", text: "", first: "", input: "", target: "", task: "" });
   };
   return html`<form class="tools" onSubmit=${open}>
       <${Field} label="A file or folder"><input list="files" value=${typed} placeholder="names.txt" onInput=${(/** @type {any} */ event) => setTyped(event.target.value)} /></${Field}>
@@ -18,8 +21,9 @@ export default function Data({ run, file = "", input = "", target = "", label = 
       <button class="main">Look at it</button>
       <${RunPicker} run=${run} setRun=${(/** @type {string} */ name) => setRun(name)} label="or what a run was trained on" />
     </form>
-    ${source && html`<div class="toggle" role="group" aria-label="views">${["report", "records"].map((name) => html`<button type="button" aria-pressed=${name === view} onClick=${() => setState({ view: name })}>${name}</button>`)}</div>`}
-    ${source ? view === "report" ? html`<${Report} source=${source} />` : html`<${Records} source=${source} label=${label} split=${split} text=${text} first=${Number(first) || 0} setState=${setState} />`
+    ${question && html`<${Question} question=${question} columns=${look.value.columns} setState=${setState} />`}
+    ${source && !question && html`<div class="toggle" role="group" aria-label="views">${["report", "records"].map((name) => html`<button type="button" aria-pressed=${name === view} onClick=${() => setState({ view: name })}>${name}</button>`)}</div>`}
+    ${question ? null : source ? view === "report" ? html`<${Report} source=${source} />` : html`<${Records} source=${source} label=${label} split=${split} text=${text} first=${Number(first) || 0} setState=${setState} />`
       : html`<p>Choose a file of the folder in which the studio was started, or a run. <a href="#/train">Train</a> takes files that you drop.</p>`}`;
 }
 
@@ -44,7 +48,7 @@ function Records({ source, label, split, text, first, setState }) {
         <${Field} label="contains"><input type="search" value=${text} onInput=${(/** @type {any} */ event) => filter({ text: event.target.value })} /></${Field}>
         <span role="status">${value.found.toLocaleString("en")} of ${value.all.toLocaleString("en")}${value.cut ? ", the first that were read" : ""}</span></div>
       <div class="scroll" tabindex="0" role="region" aria-label="records"><table><thead><tr><th scope="col">place</th><th scope="col">split</th><th scope="col">label</th><th scope="col">record</th></tr></thead>
-        <tbody>${value.records.map((/** @type {any} */ one) => html`<tr><td class="short">${one.place}</td><td>${one.split}</td>
+        <tbody>${value.records.map((/** @type {any} */ one) => html`<tr><td class="short">${one.location}</td><td>${one.split}</td>
           <td>${one.labels.map((/** @type {string} */ name) => html`<button type="button" class="link" onClick=${() => filter({ label: name })}>${name}</button> `)}</td>
           <td class="record">${one.source && html`<div>${one.source}</div>`}${one.text}${one.cut && " …"}</td></tr>`)}</tbody></table></div>
       <div class="tools after"><button type="button" disabled=${first <= 0} onClick=${() => setState({ first: Math.max(0, first - value.per_page) })}>Before</button>

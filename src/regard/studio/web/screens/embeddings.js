@@ -89,7 +89,7 @@ function Atlas({ run, data, state, setState, go }) {
     <${Legend} column=${column} hidden=${hidden} toggle=${toggle} />
     <div class="atlas"><div><div ref=${place}></div><p class="hint">${data.axes.some(Boolean) ? `${["across", "up", "deep"].slice(0, data.axes.length).map((way, i) => `${way}: ${data.axes[i]}`).join("; ")}. ` : ""}${data.note} Shift and drag circles points, as the lasso does; Enter chooses, Space selects.</p></div>
       <aside>${chosen >= 0 ? html`<h2>${name(chosen)}</h2><dl class="pairs small">${columns.map((one) => html`<div><dt>${one}</dt><dd>${cellOf(data.columns[one], chosen)}</dd></div>`)}</dl>
-          ${data.records && html`<p><button type="button" onClick=${() => go("read", { run, text: data.names[chosen], record: data.records[chosen] })}>read it</button></p>`}
+          ${data.records && html`<p><button type="button" onClick=${() => go("read", { run, record: data.records[chosen] })}>read it</button></p>`}
           <h3>Nearest, by the cosine of all ${format(data.width)} dimensions</h3><ol class="near">${neighbours.map((/** @type {any} */ [i, cosine]) => html`<li>${point(i)}<span class="number">${Number(cosine).toFixed(3)}</span></li>`)}</ol>` : html`<p>Choose a point to see what is nearest to it.</p>`}
         ${selected.length > 0 && html`<h3>Selected</h3><div class="tools"><button type="button" onClick=${save}>save as CSV</button><button type="button" onClick=${() => setSelected([])}>none</button></div>
           <ol class="near">${selected.slice(0, LISTED).map((i) => html`<li>${point(i)}</li>`)}</ol>${selected.length > LISTED ? html`<p class="hint">and ${format(selected.length - LISTED)} more</p>` : null}`}</aside></div>`;

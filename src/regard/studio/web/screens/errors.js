@@ -30,7 +30,7 @@ export default function Errors({ run, state, setRun, setState, go }) {
     <${Failure} error=${error} />
     ${!run && html`<p>Choose a run to see which held-out records it gets wrong.</p>`}
     ${run && busy && !ready && html`<p role="status">Evaluating the held-out records…</p>`}
-    ${ready && html`<p class="subtitle">${format(summary.records)} records of the ${summary.split} split; ${summary.score} ${shown(summary.mean)} on average${summary.impossible ? `, ${format(summary.impossible)} more hold what the model finds impossible` : ""}.</p>
+    ${ready && html`<p class="subtitle">${format(summary.records)}${summary.held_out > summary.records ? ` of ${format(summary.held_out)}` : ""} records of the ${summary.split} split${summary.held_out > summary.records ? ", evenly spaced" : ""}; ${summary.score} ${shown(summary.mean)} on average${summary.impossible ? `, ${format(summary.impossible)} more hold what the model finds impossible` : ""}.</p>
       <div class="columns overview"><${Confusion} confusion=${summary.confusion} state=${state} show=${show} />
         <${Slices} key=${`${run} slices`} run=${run} summary=${summary} state=${state} setState=${setState} show=${show} /></div>
       <${Records} key=${run} run=${run} summary=${summary} state=${state} setState=${setState} go=${go} />
@@ -106,7 +106,7 @@ function Records({ run, summary, state, setState, go }) {
         ${has.has("truths") && html`<td data-name="true">${row.truth}</td>`}${"prediction" in row && html`<td data-name="predicted" class="said">${row.prediction}</td>`}
         ${has.has("confidences") && html`<td data-name="confidence" class="right">${percent(row.confidence)}</td>`}<td data-name=${summary.unit} class="right">${shown(row.loss)}</td>
         ${columns.map((name) => html`<td data-name=${name}>${row.columns[name]}</td>`)}
-        <td data-name=""><button type="button" aria-label=${`read record ${row.number + 1}`} onClick=${() => go("read", { run, text: row.text, record: row.number, ...(summary.pairs ? { target: row.truth } : {}) })}>read</button></td></tr>`)}</tbody></table></div>
+        <td data-name=""><button type="button" aria-label=${`read record ${row.number + 1}`} onClick=${() => go("read", summary.running ? { run, text: row.text } : { run, record: row.number })}>read</button></td></tr>`)}</tbody></table></div>
       ${value.total > PAGE && html`<div class="tools"><button type="button" disabled=${first <= 0} onClick=${() => setState({ first: Math.max(0, first - PAGE) || "" })}>earlier</button><button type="button" disabled=${first + PAGE >= value.total} onClick=${() => setState({ first: first + PAGE })}>later</button></div>`}`}</section>`;
 }
 
@@ -136,10 +136,10 @@ function Slices({ run, summary, state, setState, show }) {
   const ends = value ? value.slices.flatMap((/** @type {any} */ one) => [one.low, one.high, one.mean]).filter((/** @type {any} */ x) => typeof x === "number") : [];
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
   const left = (/** @type {any} */ x) => `${(100 * ((typeof x === "number" ? x : x === "inf" ? high : low) - low)) / (high - low || 1)}%`;
-  return html`<section><h2>Slices</h2><p class="note">Records of one label, length, column or word, the worst first, by their mean ${summary.score} with its 95% interval. A slice is called worse or better only where a test against all other records says so (5% for all slices together), and never with fewer than 10 records.</p>
+  return html`<section><h2>Slices</h2><p class="note">Records of one label, length, column or word, the worst first, by ${summary.score} with its 95% interval. A slice is called worse or better only where a test against all other records says so (5% for all slices together), and never with fewer than 10 records.</p>
     <div class="tools"><${Field} label="Words" hint="up to eight, commas between them"><input value=${state.words ?? ""} spellcheck="false" onInput=${(/** @type {any} */ event) => setState({ words: event.target.value })} /></${Field}></div>
     <${Failure} error=${error} />
-    ${value && (value.slices.length ? html`<div class="scroll"><table class="slices"><thead><tr><th scope="col">by</th><th scope="col">slice</th><th scope="col" class="right">records</th><th scope="col">than the rest</th><th scope="col" class="right">${value.score}</th><th scope="col">95% interval</th></tr></thead>
-      <tbody>${value.slices.map((/** @type {any} */ one) => html`<tr><td>${one.group}</td><td>${Object.keys(filterOf(one)).length ? html`<button type="button" onClick=${() => show(filterOf(one))}>${one.name}</button>` : one.name}</td><td class="right">${format(one.count)}</td><td class=${one.verdict}>${one.verdict || "not shown"}</td><td class="right">${shown(one.mean)}</td>
+    ${value && (value.slices.length ? html`<div class="scroll"><table class="slices"><thead><tr><th scope="col">by</th><th scope="col">slice</th><th scope="col" class="right">records</th><th scope="col">against the rest</th><th scope="col" class="right">${value.score}</th><th scope="col">95% interval</th></tr></thead>
+      <tbody>${value.slices.map((/** @type {any} */ one) => html`<tr><td>${one.group}</td><td>${Object.keys(filterOf(one)).length ? html`<button type="button" onClick=${() => show(filterOf(one))}>${one.name}</button>` : one.name}</td><td class="right">${format(one.count)}</td><td class=${one.verdict}>${one.verdict || "no difference shown"}</td><td class="right">${shown(one.mean)}</td>
         <td><span class="interval" title=${`${shown(one.low)} to ${shown(one.high)}`}><i style=${{ left: left(one.low), right: `calc(100% - ${left(one.high)})` }}></i><b style=${{ left: left(one.mean) }}></b></span></td></tr>`)}</tbody></table></div>` : html`<p>There is nothing to slice these records by: name a word.</p>`)}</section>`;
 }

@@ -223,7 +223,7 @@ function Translating(props) {
         title=${i < value.prefix_ids.length ? "of the beginning" : percent(value.alternatives[i][0][2])} onClick=${() => setPlace(i)}>${visible(token)}</button>`)}</div>
       ${row && html`<div class="others" role="group" aria-label=${`what may stand at place ${at + 1}`}><span>Place ${at + 1}:</span> ${row.map((/** @type {any} */ [id, token, p], /** @type {number} */ i) => html`<button type="button" key=${id} disabled=${i === 0} onClick=${() => choose(id)}>${visible(token)} <small>${percent(p)}</small></button>`)}</div>`}
       ${value.figures.map((/** @type {any} */ figure, /** @type {number} */ i) => html`<${Figure} key=${i} component=${figure} />`)}
-      <h2>The best ${value.results.length}</h2><${Results} results=${value.results} run=${run} go=${(/** @type {string} */ screen, /** @type {any} */ more) => go(screen, { ...more, text: source, target: more.text })} />
+      <h2>The best ${value.results.length}</h2><${Results} results=${value.results} run=${run} go=${(/** @type {string} */ screen, /** @type {any} */ more) => go(screen, record >= 0 ? { run, record } : { run, text: source, second: more.text })} />
       <details><summary><h2>Beam search</h2></summary><${Growing} tree=${value.tree} penalty=${penalty} /></details></div>`}`;
 }
 

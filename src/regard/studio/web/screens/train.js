@@ -4,13 +4,16 @@ import { Command, Failure, Field, Job } from "../components.js";
 import { html, useState } from "../vendor/preact.js";
 import { Curves } from "./runs.js";
 
+/** @param {string} text */
+const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+
 /** @param {Record<string, any>} props */
-export default function Train({ run, files = "", input = "", target = "", task = "", model = "", minutes = "", out = "", setState, go }) {
+export default function Train({ run, files = "", input = "", target = "", task = "", model = "", minutes = "", out = "", settings = "", setState, go }) {
   const [jobs, setJobs] = useState(0); // asked anew when one was started
   const [plan, setPlan] = useState(0);
   const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
-  const chosen = files.split("\n").map((/** @type {string} */ name) => name.trim()).filter(Boolean);
-  const order = { files: chosen, input, target, task, model, minutes: Number(minutes) || 0, out };
+  const chosen = lines(files);
+  const order = { files: chosen, input, target, task, model, minutes: Number(minutes) || 0, out, settings: lines(settings) };
   const { value: choices } = useLatest("train", "choices", {}, { again: jobs });
   const look = useLatest("train", "look", chosen.length ? { files: chosen, input, target, task } : null, { delay: 250 });
   const command = useLatest("train", "command", chosen.length ? { order } : null, { delay: 250, again: jobs });
@@ -45,6 +48,7 @@ export default function Train({ run, files = "", input = "", target = "", task =
       <${Field} label="--model"><select value=${model} onChange=${set("model")}><option value="">regard chooses</option>${(choices?.models[task] ?? []).map((/** @type {string} */ name) => html`<option>${name}</option>`)}</select></${Field}>
       <${Field} label="--minutes"><input type="number" min="0" step="any" value=${minutes} placeholder="regard chooses" onInput=${set("minutes")} /></${Field}>
       <${Field} label="--out" hint=${command.value ? `the run is ${command.value.run}` : ""}><input value=${out} placeholder="regard chooses" onInput=${set("out")} /></${Field}>
+      <${Field} label="--set, one a line"><textarea rows="1" cols="24" value=${settings} placeholder="train.lr=3e-4" onInput=${set("settings")}></textarea></${Field}>
     </div>
     ${chosen.length > 0 && html`<${Failure} error=${command.error} />${command.value && !command.error && html`<${Command} command=${command.value.command} />
       <div class="tools after"><button type="button" onClick=${() => attempt("plan", { order }, (job) => setPlan(job.number))}>Plan it</button>
@@ -90,9 +94,10 @@ function Drop({ files, onFiles }) {
 }
 
 /** Which columns are read and predicted? @param {{question: any, columns: any[], setState: (patch: object) => void}} props */
-function Question({ question, columns, setState }) {
-  const inputs = columns.filter((one) => one.is_input);
-  const [input, setInput] = useState(inputs[0]?.name ?? "");
+export function Question({ question, columns, setState }) {
+  const candidates = columns.filter((one) => one.is_input);
+  const inputs = candidates.length ? candidates : columns;
+  const [input, setInput] = useState([...inputs].sort((a, b) => b.words.length - a.words.length)[0]?.name ?? ""); // the longest texts
   const targets = columns.filter((one) => one.is_target && one.name !== input);
   return html`<section class="question" aria-label="a question"><p><strong>${question.text}</strong></p>
     ${inputs.length > 1 && html`<fieldset><legend>Read</legend>${inputs.map((one) => html`<label><input type="radio" name="input" checked=${one.name === input} onChange=${() => setInput(one.name)} /> ${one.words}</label>`)}</fieldset>`}
@@ -110,7 +115,7 @@ function Training({ job, go, onResume }) {
   return html`<section><h2>${job.run}</h2>
     <${Job} number=${job.number} onEnd=${(/** @type {any} */ ended) => setState(ended.state)}>
       ${!running && entry?.state === "not finished" && html`<button type="button" onClick=${onResume}>Resume</button>`}
-      ${!running && entry?.state === "done" && html`<button type="button" onClick=${() => go("runs", { run: job.run })}>Its card</button> <button type="button" onClick=${() => go("read", { run: job.run })}>Read with it</button>`}
+      ${!running && entry?.state === "done" && html`<button type="button" onClick=${() => go("runs", { run: job.run })}>Its card</button> <button type="button" onClick=${() => go("read", { run: job.run })}>Read with it</button> <button type="button" onClick=${() => go("errors", { run: job.run })}>Its errors</button>`}
     </${Job}>
     ${entry && html`<${Curves} runs=${[job.run]} curve="training" live=${running} />`}</section>`;
 }
