@@ -65,7 +65,7 @@ def test_the_slider_moves_the_window_and_names_switch_models(tmp_path, browser_p
     shown.get_by_label("target").select_option("price")
     browser_page.settle()
     assert "price" in shown.locator(".forecasts svg").get_attribute("aria-label")
-    shown.mouse.move(box["x"] + box["width"] - 30, box["y"] + 60)
+    shown.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 60)  # left of the names
     assert "observed:" in shown.locator(".tip").text_content()
     shown.get_by_role("button", name="none").click()
     assert curves.count() == 2

@@ -69,7 +69,7 @@ def write(path, name, text, tokenizer, **options):
 
 
 SECTIONS = {
-    "transformer": ["Attention", "How far back"],
+    "transformer": ["Attention", "How far back", "What each head does here", "Logit lens"],
     "lstm": ["Hidden state", "Back through time"],
     "mlp": ["Window", "Back through time"],
     "bigram": ["Transition table"],
