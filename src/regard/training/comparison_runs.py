@@ -129,7 +129,7 @@ KEPT = (
 )
 START = 4.0  # seconds of a row besides its training, until the first one is measured
 SPAWN = 0.5  # the part of them before the clock of the run starts
-COUNTING, NEURAL = 3.0, 8.0  # the least seconds of training of a row
+COUNTING, NEURAL = 2.0, 8.0  # the least seconds of training of a row
 CLOSING, PER_ROW = 2.0, 0.1  # seconds for intervals and the page, and more for each row
 
 
@@ -172,8 +172,8 @@ class Schedule:
 
     @property
     def start(self) -> float:
-        """The mean seconds of a row besides its training."""
-        return fmean(self.starts) if self.starts else START
+        """The mean seconds of a row besides its training; the first also waits for imports."""
+        return fmean(self.starts[1:] or self.starts or [START])
 
     def need(self, row: Sequence[Planned]) -> float:
         """Return the least seconds of a row, given as its folds."""
