@@ -127,6 +127,8 @@ def test_a_number_leads_to_the_numbers_that_it_is_made_of(stepper):
     first.click()
     assert page.locator(".panel h4.title").text_content().startswith("Query, rotated")
     assert page.locator(".number-box output").text_content() == value
+    frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    page.evaluate(frame)  # sizes are observed in one frame and drawn in the next
     strip = page.locator(".output canvas")
     strip.focus()
     page.keyboard.press("ArrowRight")
