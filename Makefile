@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # One more than there are cores: many tests wait for a browser or another process.
 WORKERS = $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))
+LONGEST := tests/test_docs.py tests/test_lectures.py
 RARE := /tests?/|/testing/|/pip/|transformers/(models|quantizers|pipelines)/|/_inductor/|babel/locale
 # Threads that wait must not spin: on two busy cores everything else would stand still.
 export OMP_WAIT_POLICY := passive
@@ -26,7 +27,7 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy & types=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile --durations=10 -rs; tests=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(LONGEST) tests -n $(WORKERS) --dist loadfile --durations=10 -rs; tests=$$?; \
 	wait $$types && exit $$tests
 
 docs: .venv/.docs
