@@ -103,9 +103,10 @@ function numberStrip(stage, pick) {
   };
   const digits = (context, values, scale) => {
     context.font = "11px system-ui, sans-serif";
+    const shown = values.every((value) => Number.isInteger(value) || !Number.isFinite(value)) ? format : cellNumber; // ids and counts are whole
     values.forEach((value, i) => {
       context.fillStyle = Number.isFinite(value) ? inkOn(scale(value)) : css("--muted");
-      context.fillText(Number.isFinite(value) ? cellNumber(value) : format(value), at.left + (i + 0.5) * at.cell, at.top + at.h / 2);
+      context.fillText(Number.isFinite(value) ? shown(value) : format(value), at.left + (i + 0.5) * at.cell, at.top + at.h / 2);
     });
   };
   // The cells as they were painted, with outlines on top.
