@@ -19,6 +19,7 @@ from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.translation import HeadAlignment
 from regard.look.attribution import maps_over
 from regard.look.internals import PairTrace, add_evidence, as_inputs
+from regard.look.language_page import trace_pair
 from regard.look.page import Component, Page
 from regard.look.translation_page import add_head_alignment, add_word_maps, cross_attention
 from regard.pipelines.translator import Translator
@@ -108,18 +109,6 @@ def guide_translation(
     beam = replace(beam, trace=trace)
     (results,) = translator.translate_ids([source], beam, max_new=max_new, prefixes=[prefix])
     ids = [*prefix, *(results[0].ids if results else ())]
-    tokenizer, complete = translator.tokenizer, bool(results) and results[0].finished
-    most = int(translator.model.config.max_len) - 1  # after <S>
-    content = ids[:-1] if complete else ids
-    pair = PairTrace.of(
-        translator.model,
-        translator.readable(source),
-        tokenizer=tokenizer,
-        ids=[tokenizer.start, *content[:most]],
-        continues=not complete or len(content) > most,
-        constrain=translator.forbidden,
-        banned=tokenizer.never_produced(translator.model.vocab_size),
-        source_tokenizer=translator.source_tokenizer,
-        output=translator.makes,
-    )
+    complete = bool(results) and results[0].finished
+    pair = trace_pair(translator, source, ids[:-1] if complete else ids, complete)
     return GuidedTranslation(list(prefix), results, trace.trees.get(0, []), pair)

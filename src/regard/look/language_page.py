@@ -267,7 +267,7 @@ def trace_targets(
     """Return the targets to look at, by what they are; the first is the one the page is about.
     `head` is the one that aligns.
     """
-    tokenizer, output = translator.tokenizer, translator.makes
+    output = translator.makes
     targets: dict[str, tuple[list[int], bool]] = {}  # ids, and whether they are complete
     if pair.target is not None:
         targets[f"the {output} given"] = (list(pair.target), True)
@@ -277,22 +277,36 @@ def trace_targets(
         targets[f"its {output}"] = (list(result.best[0].ids) if result.best else [], False)
     if pair.reference is not None:
         targets["the reference"] = (list(pair.reference), True)
-    most = int(translator.model.config.max_len) - 1  # after <S>
     return {
-        name: PairTrace.of(
-            translator.model,
-            translator.readable(pair.source),
-            tokenizer=tokenizer,
-            ids=[tokenizer.start, *ids[:most]],
-            continues=not complete or len(ids) > most,
-            constrain=translator.forbidden,
-            banned=tokenizer.never_produced(translator.model.vocab_size),
-            source_tokenizer=translator.source_tokenizer,
-            output=output,
-            head=head,
-        )
+        name: trace_pair(translator, pair.source, ids, complete, head)
         for name, (ids, complete) in targets.items()
     }
+
+
+def trace_pair(
+    translator: Translator,
+    source: Any,
+    ids: Sequence[int],
+    complete: bool,
+    head: tuple[int, int] | None = None,
+) -> PairTrace:
+    """Trace a translator that reads a source, given as ids without markers, and writes a target,
+    which may go on unless it is complete; what exceeds its context is cut.
+    """
+    most = int(translator.model.config.max_len) - 1  # after <S>
+    tokenizer = translator.tokenizer
+    return PairTrace.of(
+        translator.model,
+        translator.readable(source),
+        tokenizer=tokenizer,
+        ids=[tokenizer.start, *ids[:most]],
+        continues=not complete or len(ids) > most,
+        constrain=translator.forbidden,
+        banned=tokenizer.never_produced(translator.model.vocab_size),
+        source_tokenizer=translator.source_tokenizer,
+        output=translator.makes,
+        head=head,
+    )
 
 
 def add_translations(

@@ -398,6 +398,13 @@ class Temper(Operation):
         return inputs[0] / self.temperature
 
 
+def keep(p: Array, chosen: NDArray[np.intp]) -> Array:
+    """Return the probabilities of some symbols, scaled to sum to 1; the others have 0."""
+    filtered = np.zeros_like(p)
+    filtered[chosen] = p[chosen]
+    return as_array(filtered / filtered.sum())
+
+
 @dataclass(frozen=True)
 class KeepTopK(Operation):
     """The K largest probabilities, scaled to sum to 1; ties to the earlier symbol."""
@@ -407,10 +414,7 @@ class KeepTopK(Operation):
 
     def compute(self, *inputs: Array) -> Array:
         (p,) = inputs
-        chosen = np.zeros_like(p)
-        order = np.argsort(-p, kind="stable")[: self.top_k]
-        chosen[order] = p[order]
-        return as_array(chosen / chosen.sum())
+        return keep(p, np.argsort(-p, kind="stable")[: self.top_k])
 
 
 @dataclass(frozen=True)
@@ -424,10 +428,7 @@ class KeepTopP(Operation):
         (p,) = inputs
         order = np.argsort(-p, kind="stable")
         before = np.concatenate([[0.0], np.cumsum(p[order])[:-1]])
-        chosen = np.zeros_like(p)
-        best = order[(before < self.top_p) | (self.top_p >= 1)]
-        chosen[best] = p[best]
-        return as_array(chosen / chosen.sum())
+        return keep(p, order[(before < self.top_p) | (self.top_p >= 1)])
 
 
 @dataclass(frozen=True)

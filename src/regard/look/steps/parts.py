@@ -235,13 +235,19 @@ def feed_forward(t: Tracer, network: FeedForward, x: Stage) -> Stage:
     return narrow(t, network.down, hidden)
 
 
-@FEEDFORWARDS.register(Gated)
-def gated(t: Tracer, network: Gated, x: Stage) -> Stage:
-    """down(tanh(filter(x)) · sigmoid(gate(x)))."""
+def gate_and_values(t: Tracer, network: Gated | SwiGLU, x: Stage) -> tuple[Stage, Stage]:
+    """Trace the halves of one projection: the gates, and the values that they let through."""
     both = t.linear("Gate and values", network.gate_up, x, "(g, u)ᵢ = Σₖ xₖ Wᵢₖ")
     width = network.down.in_features
     gate = t.step("Gate", Part(0, width), both, formula=f"entries 1 to {width}")
     up = t.step("Values", Part(width, 2 * width), both, formula="the other half")
+    return gate, up
+
+
+@FEEDFORWARDS.register(Gated)
+def gated(t: Tracer, network: Gated, x: Stage) -> Stage:
+    """down(tanh(filter(x)) · sigmoid(gate(x)))."""
+    gate, up = gate_and_values(t, network, x)
     opened = t.step("Gate, opened", Apply("sigmoid"), gate, formula="σ(gᵢ)")
     squashed = t.step("Values, squashed", Apply("tanh"), up, formula="tanh uᵢ")
     hidden = t.step("Gated values", Multiply(), opened, squashed, formula="σ(gᵢ) tanh uᵢ")
@@ -251,10 +257,7 @@ def gated(t: Tracer, network: Gated, x: Stage) -> Stage:
 @FEEDFORWARDS.register(SwiGLU)
 def swiglu(t: Tracer, network: SwiGLU, x: Stage) -> Stage:
     """down(silu(gate(x)) · up(x))."""
-    both = t.linear("Gate and values", network.gate_up, x, "(g, u)ᵢ = Σₖ xₖ Wᵢₖ")
-    width = network.down.in_features
-    gate = t.step("Gate", Part(0, width), both, formula=f"entries 1 to {width}")
-    up = t.step("Values", Part(width, 2 * width), both, formula="the other half")
+    gate, up = gate_and_values(t, network, x)
     opened = t.step("Gate, opened", Apply("silu"), gate, formula="silu(gᵢ) = gᵢ σ(gᵢ)")
     measured = t.tapped("hidden", t.position)
     formula = "hᵢ = silu(gᵢ) uᵢ"
