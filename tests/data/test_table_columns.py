@@ -225,3 +225,16 @@ def test_conversations_beside_a_class_are_told(tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UsageError, match="conversations under 'messages'"):
         complete_data(DataRecipe(train=(str(path),)))
+
+
+@pytest.mark.parametrize(("umlauts", "refused"), [(1, False), (30, True)])
+def test_many_lines_that_are_not_utf8_are_another_encoding(tmp_path, umlauts, refused):
+    """A third of the classes of a Latin-1 table were listed with a sign for what was lost."""
+    lines = ["text;kind", *(f"line {i};{'süß' if i < umlauts else 'sour'}" for i in range(100))]
+    path = tmp_path / "latin.csv"
+    path.write_bytes("\n".join([*lines, ""]).encode("latin-1"))
+    if refused:
+        with pytest.raises(UserError, match=r"data\.encoding=latin-1"):
+            columns_in(path, "csv")
+    else:
+        assert [column.name for column in columns_in(path, "csv")] == ["text", "kind"]

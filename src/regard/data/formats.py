@@ -251,7 +251,7 @@ PLAIN_SUFFIXES = (".txt", ".text")
 # A header and a line of letters below it; comments and blank lines may precede them.
 FASTA = re.compile(r"(?:;[^\n]*\n|[ \t]*\n)*>[^\n]*\n[ \t]*[A-Za-z*.-]+[ \t]*(?:\n|\Z)")
 UTF8 = "utf-8"
-ENCODING_LINES, MOST_INVALID = 1000, 0.5  # lines looked at, and the share of invalid ones
+ENCODING_LINES, MOST_INVALID = 1000, 0.05  # lines looked at, and the share of invalid ones
 COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 
 
@@ -512,8 +512,8 @@ def _decode_each(path: Path, first: int, lines: list[bytes], bad: dict[int, str]
 
 
 def require_encoding(path: Path, encoding: str = UTF8) -> None:
-    """Refuse UTF-8 with invalid bytes in its first line or in most of the first lines: the names of
-    columns and classes would be wrong.
+    """Refuse UTF-8 with invalid bytes in its first line or in many of the first lines: the names of
+    columns and classes would be wrong. A few such lines are damage, and skipped.
     """
     if encoding != UTF8:
         return
