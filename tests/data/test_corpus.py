@@ -361,9 +361,9 @@ def test_encoding_starts_again_if_the_files_have_changed(tmp_path, monkeypatch):
     path.write_text("\n".join(RECORDS) + "\n")
     monkeypatch.setattr(encoding, "SAVE_SECONDS", -1.0)
     with pytest.raises(Stopped):
-        prepare(recipe_for(path), run, print, progress=stop_after(1))
+        prepare(recipe_for(path, format="lines"), run, print, progress=stop_after(1))
     path.write_text("abc\n" * 50)
-    found = prepare(recipe_for(path), run, print)
+    found = prepare(recipe_for(path, format="lines"), run, print)
     assert found.tokenizer.decode(found.train.record(0)) == "abc"
     assert not list((run / "data").glob(".*")) and not list((run / "data").glob("partial*"))
 

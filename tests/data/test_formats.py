@@ -318,6 +318,30 @@ def test_a_header_and_a_sequence_are_fasta_whatever_the_name(text, format):
     assert guess(text)[0] == format
 
 
+def lines_of(make, count=30):
+    return "\n".join(make(i) for i in range(count)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "reason"),
+    [
+        (lines_of(lambda i: f"{'+-'[i % 2]},S{i},\t\tACGT"), "csv", "3 cells a line"),
+        (lines_of(lambda i: f'EI;"a;b";{i},5;x'), "csv", "4 cells a line, commas or semicolons"),
+        (lines_of(lambda i: f"go {i}\tgeh {i}"), "tsv", "2 cells a line, tabs between them"),
+        ("# a comment\n" + lines_of(lambda i: f"old\tnew\t{i}"), "tsv", "3 cells"),
+        (lines_of(lambda i: f'{{"text": "a {i}"}}'), "jsonl", "an object a line"),
+        (lines_of(lambda i: f"Smith, Anna {i}"), "lines", "30 short lines"),  # names
+        (lines_of(lambda i: "One, two, three" if i % 9 else "And more"), "lines", "short"),
+        (lines_of(lambda i: f"a\t{i}", 5), "lines", "5 short lines"),  # may be an accident
+        (lines_of(lambda i: f"{{{i}}}"), "lines", "30 short lines"),
+    ],
+)
+def test_lines_with_as_many_cells_are_a_table_whatever_the_name(text, format, reason):
+    guessed, why = guess(text)
+    assert guessed == format
+    assert reason in why
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data folder is not here")
 @pytest.mark.parametrize(
     ("name", "format"),

@@ -32,6 +32,9 @@ def texts(count, seed):
     return "".join(" ".join(rng.choices(words, k=rng.randint(3, 15))) + "\n" for _ in range(count))
 
 
+LINES = texts(200, 3).splitlines(keepends=True)
+
+
 @pytest.fixture
 def read(tmp_path):
     """The reading of files, of which each has a name and a content."""
@@ -118,6 +121,16 @@ def test_a_table_without_a_target_names_the_columns_it_could_be(read):
     words = "text,k\n" + "".join(f"t{i},c {i}\n" for i in range(9))
     with pytest.raises(UsageError, match=r"column 'k' holds different texts .*--task label"):
         read({"u.csv": words}, target="k")
+
+
+def test_labels_at_the_beginnings_of_lines_are_pointed_at(read):
+    labelled = "".join(f"{'ham' if i % 3 else 'spam'} {line}" for i, line in enumerate(LINES))
+    found = read({"sms.txt": labelled})
+    assert found.task == "next" and "one of 2 words (spam, ham)" in found.line
+    assert "--task label --set data.format=labelled" in found.line
+    assert read({"sms.txt": labelled}, format="labelled").task == "label"
+    assert read({"poem.txt": "".join(LINES)}).line == ""
+    assert read({"names.txt": "anna\nberta\n" * 100}).line == ""  # lines of one word
 
 
 def test_folders_of_classes_are_classes(read, tmp_path):

@@ -623,11 +623,21 @@ def detect(files: Sequence[Path], encoding: str = UTF8) -> tuple[str, str]:
     if "fasta" in formats and len(set(formats)) > 1:
         i, j = formats.index("fasta"), next(j for j, f in enumerate(formats) if f != "fasta")
         raise _mixed_formats((files[i], "fasta"), (files[j], formats[j]))
-    format = "fasta" if "fasta" in formats else "lines"
+    same = formats[0] if formats[0] in TABLES and len(set(formats)) == 1 else "lines"
+    format = "fasta" if "fasta" in formats else same
     if 2 * formats.count("text") > len(formats):
         format = "text"
-    reason = next(reason for guessed, reason in guesses if guessed == format)
+    reason = next((reason for guessed, reason in guesses if guessed == format), "of several forms")
     return format, reason if len(files) == 1 else f"{len(files):,} files, the first such: {reason}"
+
+
+def detect_table(paths: Sequence[Path], encoding: str = UTF8) -> str:
+    """Return the format of files that are tables, else ""."""
+    try:
+        format = detect(expand(paths), encoding)[0]
+    except UserError:
+        return ""  # said when they are read
+    return format if format in TABLES else ""
 
 
 def _mixed_formats(one: tuple[Path, str], two: tuple[Path, str]) -> UsageError:
@@ -638,11 +648,12 @@ def _mixed_formats(one: tuple[Path, str], two: tuple[Path, str]) -> UsageError:
 
 
 def guess(text: str, complete: bool = True) -> tuple[str, str]:
-    """Return whether the beginning of a plain file is "lines" (a record each), running "text" or
-    "fasta", and why.
+    """Return whether the beginning of a plain file is "lines" (a record each), running "text",
+    "fasta" or a table, and why.
 
     Running text has blank lines between paragraphs, lines broken at a common width, or very long
-    lines. FASTA has a header and a sequence below it.
+    lines. FASTA has a header and a sequence below it. Nearly all lines of a table have the same
+    number of fields.
     """
     if FASTA.match(text):
         return "fasta", "a header with > and a sequence below it"
@@ -657,6 +668,9 @@ def guess(text: str, complete: bool = True) -> tuple[str, str]:
     blank = len(lines) - len(full)
     lengths = sorted(map(len, full))
     median, longest = lengths[len(lengths) // 2], lengths[-1]
+    for name in TABLES if blank <= 0.01 * len(lines) else ():
+        if why := TABLES[name].fits(full):
+            return name, why
     spaced = sum(" " in line.strip() for line in full) / len(full)
     scope = "" if complete else " in the first million characters"
     if longest > 100_000 or (spaced > 0.5 and median > 1000):

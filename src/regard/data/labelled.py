@@ -159,7 +159,7 @@ class LabelledFiles(FileSet):
             return detect(self.files, self.encoding)
         else:
             format, why = detect(self.files[:1], self.encoding)
-            format = "files" if format in ("lines", "text") else format
+            format = format if format == "fasta" else "files"
         if self.asked.per_line and format in ("text", "files"):
             return "lines", "a line is a record, as data.per_line says"
         return format, f"{len(self.files):,} files" if format == "files" else why
@@ -212,7 +212,7 @@ class LabelledFiles(FileSet):
             self.why = f"{self.why}, {self._layout.why}"
 
     def _table(self, path: Path, columns: Sequence[str], flags: Sequence[str]) -> Any:
-        format = extension(path) if path != self.files[0] else self.format
+        format = self.format if path == self.files[0] else detect([path], self.encoding)[0]
         texts = len(self.asked.inputs)
         return TABLES[format].layout(
             path, columns, flags=flags, texts=texts, encoding=self.encoding
@@ -283,7 +283,7 @@ class LabelledFiles(FileSet):
         self._refuse_input()
         selection, skipped = self.asked, SkippedRecords(self.strict)
         expand([path])  # raises an error if it cannot be read
-        format = extension(path) or detect([path], self.encoding)[0]
+        format = detect([path], self.encoding)[0]
         if format == "fasta":
             batches = _by_id(fasta(path, selection.asides, self.encoding), path, skipped)
         elif format in TABLES:

@@ -27,13 +27,13 @@ from regard.data.column_kinds import (
     recognize,
     text_sample,
 )
-from regard.data.formats import detect, expand
+from regard.data.formats import detect_table, extension
 from regard.data.labelled import PLUS, columns_of
 from regard.data.splits import columns_read
 from regard.data.tables import USUAL, listed
 from regard.data.targets import number, numeric
 from regard.data.text_files import FileSet
-from regard.errors import UsageError, UserError
+from regard.errors import UsageError
 from regard.recipe import MISSING, DataRecipe
 from regard.registry import MODALITIES, TABLES, TASKS
 
@@ -296,11 +296,7 @@ def table_format(data: DataRecipe, paths: Sequence[Path]) -> str:
         return data.format if data.format in TABLES else ""
     if any(path.is_dir() for path in paths):
         return ""
-    try:
-        format = detect(expand(paths), data.encoding)[0]
-    except UserError:
-        return ""  # said when they are read
-    return format if format in TABLES else ""
+    return detect_table(paths, data.encoding)
 
 
 def expand_patterns(target: str, path: Path, format: str, encoding: str = "utf-8") -> str:
@@ -439,6 +435,8 @@ def _ambiguous(
         examples.append(_several(inputs[0], targets))
     if inputs:
         examples.append(f"--task next --input {shlex.quote(inputs[0].name)}")
+    if examples and not extension(path):  # the content says that it is a table
+        examples.append("--set data.format=lines, which reads whole lines")
     which = "columns are read and predicted"
     if len(inputs) == 1:
         which = f"column is predicted from {inputs[0].name!r}" if targets else "column is predicted"

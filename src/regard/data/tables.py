@@ -15,7 +15,7 @@ import csv
 import json
 import re
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +45,7 @@ FORM = 0.95  # share of the cells below a header that differ from it in form
 HEAD_ROWS = 20_000  # at most, from which a sample is taken
 PARQUET_ROWS = 10_000  # of a batch
 BATCH = 2 << 20  # characters of records in a batch ...
+FITTED, FEWEST, SAME = 1000, 10, 0.99  # lines that tell a table, and share of equal widths
 ROW = 64  # ... where a row, however short, counts as this many
 FLAGS = ("--input", "--target")  # the options that name the columns of pairs
 
@@ -245,6 +246,11 @@ class TableFormat(ABC):
         """
 
     @classmethod
+    def fits(cls, lines: Sequence[str]) -> str:
+        """Return why the lines of a file without a telling name are such a table, or ""."""
+        return ""
+
+    @classmethod
     def remark(cls, path: Path, encoding: str = UTF8) -> str:
         """Return what a table holds that cannot be read as it is, and what to do, else ""."""
         return ""
@@ -258,6 +264,19 @@ class Delimited(TableFormat):
     """Tables with a row a line, and a delimiter between the cells."""
 
     delimiters: ClassVar[tuple[str, ...]]  # the first is the usual one
+    between: ClassVar[str]  # what stands between cells, in words
+    least: ClassVar[int]  # cells of a row that are no accident
+
+    @classmethod
+    def fits(cls, lines: Sequence[str]) -> str:
+        rows = [line for line in lines[:FITTED] if not line.startswith("#")]
+        for delimiter in cls.delimiters if len(rows) >= FEWEST else ():
+            with _long_fields():
+                widths = Counter(len(next(csv.reader([row], delimiter=delimiter))) for row in rows)
+            width, count = widths.most_common(1)[0]
+            if width >= cls.least and count >= SAME * widths.total():
+                return f"{width} cells a line, {cls.between} between them"
+        return ""
 
     @classmethod
     def columns(
@@ -351,12 +370,14 @@ class Csv(Delimited):
     """Comma-separated values; in many countries a semicolon stands between them."""
 
     name, suffixes, delimiters = "csv", (".csv",), (",", ";")
+    between, least = "commas or semicolons", 3
 
 
 class Tsv(Delimited):
     """Tab-separated values."""
 
     name, suffixes, delimiters = "tsv", (".tsv",), ("\t",)
+    between, least = "tabs", 2
 
     @classmethod
     def _quotes(cls, lines: list[str], complete: bool) -> bool:
@@ -600,10 +621,23 @@ def _parse_json(raw: str) -> object:
         raise ValueError("not JSON that can be read: a number has thousands of digits") from None
 
 
+def _object(line: str) -> object:
+    """Return the object that a line holds, or None."""
+    try:
+        return _parse_json(line) if line.startswith("{") else None
+    except ValueError:
+        return None
+
+
 class JsonLines(TableFormat):
     """JSON Lines: an object a line, or a string."""
 
     name, suffixes, unit = "jsonl", (".jsonl", ".ndjson"), "KEY"
+
+    @classmethod
+    def fits(cls, lines: Sequence[str]) -> str:
+        objects = [isinstance(_object(line), dict) for line in lines[:FITTED]]
+        return "an object a line" if len(objects) >= FEWEST and all(objects) else ""
 
     @classmethod
     def columns(

@@ -7,13 +7,14 @@ the files are ambiguous, a UsageError asks the user to choose.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from regard.data import Roles
-from regard.data.formats import detect, expand, is_archive
+from regard.data.formats import detect, expand, head, is_archive
 from regard.data.labelled import class_of, columns_of
 from regard.data.sources import DataSource, open_texts, recognize_modality
 from regard.data.targets import UNDECIDED, survey
@@ -34,6 +35,7 @@ NEGATIVE = {"non", "not", "no", "neg", "negative", "negatives", "decoy", "decoys
 POSITIVE = {"pos", "positive", "positives"}
 LABELS = Roles(input=True, labels=True)
 MAX_CLASS_FILES = 50
+MANY, MANY_A_LABEL, FEW = 10_000, 50, 3  # lines; how many a label has on average, and at least
 SHOWN = 4  # names of files or columns listed
 MAX_WORDS = 5  # in which names of opposite files may differ
 
@@ -81,7 +83,8 @@ def infer_task(
     expanded = expand(files)
     if len(expanded) > 1:
         return _infer_from_files(recipe, files, expanded, model_task)
-    return InferredTask("next", line=_other_columns_line(recipe))
+    line = _other_columns_line(recipe) or _first_words_line(expanded, recipe)
+    return InferredTask("next", line=line)
 
 
 def task_of_model(model: str) -> str:
@@ -204,6 +207,23 @@ def _other_columns_line(recipe: DataRecipe) -> str:
     return (
         f"reading column {source.columns[0]!r} as texts for a language model; --target COLUMN "
         f"predicts another: {_listed(others)}"
+    )
+
+
+def _first_words_line(files: Sequence[Path], recipe: DataRecipe) -> str:
+    """Return a hint at labels at the beginnings of lines, or ""."""
+    if recipe.format != "auto" or not files or detect(files, recipe.encoding)[0] != "lines":
+        return ""
+    lines = head(files[0], recipe.encoding)[0].splitlines()[:MANY]
+    firsts = Counter(line.split(maxsplit=1)[0] for line in lines if len(line.split()) > 2)
+    rare = sum(count < FEW for count in firsts.values())
+    if not 1 < len(firsts) <= len(lines) / MANY_A_LABEL or firsts.total() < 0.95 * len(lines):
+        return ""
+    if rare > 0.2 * len(firsts):
+        return ""
+    return (
+        f"the lines begin with one of {len(firsts)} words ({_listed(firsts)}); if these are "
+        "labels: --task label --set data.format=labelled"
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.formats import UTF8, SkippedRecords, extension
+from regard.data.formats import UTF8, SkippedRecords, detect_table
 from regard.errors import UsageError, UserError, quoted
 from regard.evaluation.predictions import Predictions
 from regard.evaluation.record_errors import RecordErrors
@@ -197,8 +197,9 @@ def other_columns(
     places: dict[Path, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, one in found.items():
         name, _, line = one.location.rpartition(":")
-        if line.isdecimal() and extension(Path(name)) in TABLES:
+        if line.isdecimal():
             places[Path(name)][int(line)].append(number)
+    places = {path: lines for path, lines in places.items() if detect_table([path], encoding)}
     columns: dict[str, list[str]] = {}
     for path, lines in places.items():
         for column, cells in read_cells(path, lines, encoding).items():
@@ -220,8 +221,8 @@ def read_cells(
     """Return the cells of each column of a table by the numbers of their records; `lines` has the
     numbers of the records on each line.
     """
-    table: Any = TABLES[extension(path)]
     try:
+        table: Any = TABLES[detect_table([path], encoding)]
         names = table.columns(path, encoding)
         layout = table.layout(path, names, flags=names, encoding=encoding)
         cells: dict[str, dict[int, str]] = {name: {} for name in names}
