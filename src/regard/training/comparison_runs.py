@@ -122,8 +122,8 @@ def match_parameters(
 KEPT = (
     *("majority", "mean", "chance", "ibm1", "nearest", "cca", "bigram", "logistic", "ridge"),
     *("kneser-ney", "transformer"),
-    *("naive-bayes", "nb-svm", "rnn-attention", "lstm", "cnn", "svm", "coulomb", "rocket", "map"),
-    *("gru", "pwm", "markov", "hmm", "rnn", "hyena", "mlp", "unigram", "uniform"),
+    *("naive-bayes", "nb-svm", "svm", "pwm", "markov", "coulomb", "rocket", "map"),
+    *("rnn-attention", "lstm", "cnn", "gru", "hmm", "rnn", "hyena", "mlp", "unigram", "uniform"),
     *("seasonal-naive", "naive", "nlinear", "dlinear", "drift", "ets", "boosting"),
     "decoder",
 )
