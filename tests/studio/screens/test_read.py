@@ -131,6 +131,7 @@ def test_weights_of_a_position_and_their_tokens(screen):
     row = tap.activations[f"{layer}.weights"][0, 1, 2].numpy()
     np.testing.assert_allclose(answer["weights"], row, atol=1e-6)
     assert answer["names"] == ["<S>", *"abca"] and answer["names_row"] == "c"
+    assert screen.attend("text", "abca", 4)["names_row"] == ""  # no token: what follows the text
     mean = screen.attend("names", "abca", 2, layer=layer)["weights"]
     assert mean == pytest.approx(
         tap.activations[f"{layer}.weights"][0, :, 2].mean(0).numpy(), abs=1e-6

@@ -186,7 +186,7 @@ class Read(ReadingScreen):
         row = weights.mean(0) if head < 0 else weights[head]
         names = reader.columns(what, attention)
         shown = reader.tokens(what)
-        cursor = max(0, min(at, len(shown.ids) - 1))
+        cursor = max(0, min(at, len(shown.ids)))  # after the last token: what follows the text
         return {
             "at": at,
             "names": names,

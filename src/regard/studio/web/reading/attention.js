@@ -40,7 +40,7 @@ export function Attention({ asked, layers, averages, state, setState, onPick, pi
 /** The tokens with the largest weights, in words. @param {{value: any}} props */
 function Summary({ value }) {
   const order = Array.from(/** @type {Float32Array} */ (value.weights), (weight, i) => [weight, i]).filter(([w]) => w > 0).sort((a, b) => b[0] - a[0]).slice(0, LISTED);
-  return html`<p class="readout" role="status" data-of=${value.at}>${value.predicts ? `To predict “${visible(value.names_row)}” it looks at` : `From “${visible(value.names_row)}” it looks at`}: ${order.map(([w, i], n) => html`${n ? ", " : ""}<span class="one" data-column=${i} data-weight=${w}>${visible(value.names[i])} ${amount(w)}</span>`)}.</p>`;
+  return html`<p class="readout" role="status" data-of=${value.at}>${value.predicts ? `To predict ${value.names_row ? `“${visible(value.names_row)}”` : "what follows"} it looks at` : `From “${visible(value.names_row)}” it looks at`}: ${order.map(([w, i], n) => html`${n ? ", " : ""}<span class="one" data-column=${i} data-weight=${w}>${visible(value.names[i])} ${amount(w)}</span>`)}.</p>`;
 }
 
 /** @param {{value: any, onPick: (token: number, source: boolean) => void}} props */
