@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batching import pieces
+from regard.data.targets import Targets
 from regard.decoding.engine import device_of, evaluating
 from regard.evaluation.masked_tokens import encode_masked, predict_masked
 from regard.layers.embeddings import Inputs
@@ -392,6 +393,19 @@ class PredictionReader(Reader):
     @property
     def measures(self) -> bool:
         return bool(self.pipeline.targets.kind.categorical)
+
+    def true_outputs(self, ids: Sequence[int], targets: Ints | None) -> list[int]:
+        kind = self.pipeline.targets.kind
+        return [] if targets is None or not (kind.aligned or kind.single) else targets.tolist()
+
+    def target_columns(self, targets: NDArray[Any]) -> dict[str, list[Any]]:
+        known: Targets = self.pipeline.targets
+        if not known.kind.categorical:
+            values = targets.reshape(len(targets), -1)
+            return {name: values[:, i].tolist() for i, name in enumerate(known.names)}
+        even = np.full(known.n_outputs, 0.5)  # the truth in words depends on no prediction
+        truths = [known.kind.outcome(known, even, row).truth for row in targets]
+        return {", ".join(known.names): truths}
 
     def output_name(self, number: int) -> str:
         return str(PredictionContext(self.pipeline).outputs[number])

@@ -352,6 +352,16 @@ class Reader(ABC):
             for row, values in zip(ids.tolist(), p.tolist(), strict=True)
         ]
 
+    def true_outputs(self, ids: Sequence[int], targets: Ints | None) -> list[int]:
+        """Return the number of the true output at each position of a record, -1 where it is
+        unknown, from its tokens and stored targets.
+        """
+        return [*ids[1:], -1] if self.causal else list(ids)
+
+    def target_columns(self, targets: NDArray[Any]) -> dict[str, list[Any]]:
+        """Return the stored targets of records, in words or numbers, by column."""
+        return {}
+
     def effects(self, given: Given, at: int) -> dict[str, Floats] | None:
         """Return by how many bits the log-probability of a token changes with each head off alone,
         (H,) by layer; the heads that are off in `given` are on.

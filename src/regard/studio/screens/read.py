@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.data.shards import Shard
 from regard.errors import UsageError, UserError
+from regard.studio.film_views import map_json, record_json, split_of
 from regard.studio.pipeline_reading import open_reader
 from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, RecentResults, Tokens
 from regard.studio.records import HeldOut
@@ -229,12 +231,33 @@ class Read(ReadingScreen):
     @action
     def film(self, run: str, number: int = 0) -> dict[str, Any]:
         """Return the film of training of one of its records; where there is none, no steps."""
-        folder = self.opened.run(run)
-        if not (folder / FILM).exists():
+        film = self.find_film(run)
+        if film is None:
             return {"steps": None}
-        changed = (folder / FILM).stat().st_mtime_ns
-        film = self.opened.cached(("film", run, changed), lambda: Film.read(folder / FILM))
-        return film_json(film, self.reader(run), number)
+        reader = self.reader(run)
+        return record_json(film, reader, self.filmed_split(run, reader), number)
+
+    @action
+    def film_map(self, run: str) -> dict[str, Any]:
+        """Return the records of the film as points, and what its heads do, at each step."""
+        film = self.find_film(run)
+        if film is None:
+            return {"steps": None}
+        reader = self.reader(run)
+        return map_json(film, reader, self.filmed_split(run, reader))
+
+    def find_film(self, run: str) -> Film | None:
+        """Return the film of a run, also of one that is still training."""
+        path = self.opened.run(run) / FILM
+        if not path.exists():
+            return None
+        key = ("film", run, path.stat().st_mtime_ns)
+        return self.opened.cached(key, lambda: Film.read(path))
+
+    def filmed_split(self, run: str, reader: Reader) -> Shard | None:
+        """Return the records that the film of a run numbers."""
+        key = ("filmed", self.opened.version(run))
+        return self.opened.cached(key, lambda: split_of(reader))
 
     @action
     def tile(
@@ -264,25 +287,6 @@ class Read(ReadingScreen):
     def page(self, run: str, number: int = 0) -> dict[str, Any]:
         """Return the sections of the look page of a record that is no text."""
         return self.records(run).page(number)
-
-
-def film_json(film: Film, reader: Reader, number: int) -> dict[str, Any]:
-    """Return the frames of one record: its tokens, and what was expected at its positions."""
-    if not 0 <= number < len(film.records):
-        raise UserError(f"number must be from 0 to {len(film.records) - 1}, got {number}")
-    top = film.top_ids[:, number].int().numpy()  # (F, P, K)
-    reads = film.ids[number].tolist()
-    known = sorted({int(i) for i in top.ravel()})
-    return {
-        "steps": film.steps.tolist(),
-        "records": len(film.records),
-        "tokens": [reader.tokenizer.text(i) for i in reads if i >= 0],
-        "ids": [i for i in reads if i >= 0],
-        "top": np.ascontiguousarray(top),
-        "logs": np.ascontiguousarray(film.top_logs[:, number].float().numpy()),
-        "names": {str(i): reader.output_name(i) for i in known},
-        "points": np.ascontiguousarray(film.points.float().numpy()),
-    }
 
 
 def given(text: str, second: str, off: list[str] | None) -> Given:

@@ -128,7 +128,7 @@ function Reading({ run, about, state, setState }) {
       <section aria-label="Where it looked"><h2>Where it looked</h2><${Attention} asked=${positionArgs} layers=${about.layers} averages=${about.averages} state=${state} setState=${setState} onPick=${pick} pinned=${pinned} setPinned=${setPinned} /></section>
       <section aria-label="What if"><h2>What if</h2><${WhatIf} asked=${positionArgs} token=${token} layers=${about.layers} off=${off} setOff=${setOff} about=${about} /></section>
     </div>
-    ${about.film && html`<${Film} run=${run} />`}`;
+    ${about.film && html`<${Film} run=${run} layers=${about.layers} setState=${setState} />`}`;
 }
 
 /** The colours of a token. @param {string} what @param {number} value @param {number} most */
