@@ -14,6 +14,7 @@ from studio_page import serving
 
 import regard
 from regard.layers.tap import Edit, Tap
+from regard.look.activation_search import open_index
 from regard.pipelines import load
 from regard.training.film import Film
 
@@ -296,6 +297,31 @@ def test_a_film_does_not_glide_where_motion_is_unwanted(tab):
     jumped = tab.evaluate(frames)
     tab.wait_for_timeout(500)
     assert jumped == tab.evaluate(PLACES) != before
+
+
+def test_a_search_lists_what_excites_a_unit_and_opens_it(tab, runs):
+    visit(tab, "read", run="names", text="adabea")
+    tab.get_by_text("Which records excite a unit").click()
+    part = tab.get_by_label("Layer and part")
+    part.select_option("block.1.feedforward.hidden")
+    tab.get_by_label("next unit").click()
+    tab.get_by_role("button", name="Search the training data").click()
+    tab.wait_for_selector("[data-record]", timeout=60_000)
+    index = open_index(load(runs / "names"), "block.1.feedforward.hidden")
+    rows = """rows => rows.map(row => ['record', 'position', 'value'].map(k => row.dataset[k]))"""
+    for unit in (1, 0):
+        shown = [list(map(float, row)) for row in tab.eval_on_selector_all("[data-record]", rows)]
+        found = [[one.record, one.position, one.value] for one in index.search(unit)]
+        np.testing.assert_allclose(shown, found, atol=1e-6)
+        if unit:  # the index is there: the next unit needs no job
+            tab.get_by_label("previous unit").click()
+            best = index.search(0, 1)[0].value
+            tab.wait_for_selector(f"[data-record][data-value='{best}']")
+    best = index.search(0, 1)[0]
+    tab.get_by_role("button", name=f"read record {best.record + 1} at").first.click()
+    tab.wait_for_selector(f"[data-at='{best.position - 1}']")  # <S> is not shown
+    text = index.tokenizer.decode_record(index.record(best.record))
+    assert f"text={text}&" in tab.url + "&"
 
 
 def test_two_models_side_by_side(tab):

@@ -8,16 +8,21 @@ import numpy as np
 
 from regard.data.shards import Shard
 from regard.errors import UsageError, UserError
+from regard.look.activation_search import ActivationSearch
+from regard.studio.excitations import activations_json, matches_json
 from regard.studio.film_views import map_json, record_json, split_of
+from regard.studio.jobs import command_line, file_word
 from regard.studio.pipeline_reading import open_reader
 from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, RecentResults, Tokens
 from regard.studio.records import HeldOut
-from regard.studio.screens import Screen, action, figure, register_screen
+from regard.studio.screens import Screen, action, check_range, figure, register_screen
 from regard.training.film import FILM, Film
 
 if TYPE_CHECKING:
     from regard.studio.opened import Opened
 
+MOST_MATCHES = 50
+SEARCH = "search"  # the screen of its jobs
 MODELS = 4  # whose readers are kept
 EXAMPLE = 128  # tokens of running text that are shown first
 
@@ -258,6 +263,47 @@ class Read(ReadingScreen):
         """Return the records that the film of a run numbers."""
         key = ("filmed", self.opened.version(run))
         return self.opened.cached(key, lambda: split_of(reader))
+
+    @action
+    def activations(self, run: str) -> dict[str, Any]:
+        """Return the activations whose units can be searched; a note where there are none."""
+        pipeline = self.opened.pipeline(run)
+        key = ("activations", self.opened.version(run))
+        try:
+            rows = self.opened.cached(key, lambda: activations_json(pipeline))
+        except UserError as error:
+            return {"activations": [], "note": str(error)}
+        return {"activations": rows, "note": ""}
+
+    @action
+    def excite(self, run: str, activation: str, unit: int, count: int = 10) -> dict[str, Any]:
+        """Return the records of the training data that excite a unit most; None where their index
+        is missing, which the command of `search` builds.
+        """
+        check_range("count", count, 1, MOST_MATCHES)
+        of = {
+            "of": f"{activation}:{unit}",
+            "command": command_line(self.search_words(run, activation, unit)),
+        }
+        search = ActivationSearch(self.opened.pipeline(run), activation)
+        if not search.path.exists():
+            return of | {"records": None}
+        key = ("index", self.opened.version(run), activation, search.path.stat().st_mtime_ns)
+        index = self.opened.cached(key, search.stored)
+        if index is None:
+            return of | {"records": None}
+        return of | matches_json(index, self.reader(run), unit, count)
+
+    @action
+    def search(self, run: str, activation: str, unit: int) -> dict[str, Any]:
+        """Start the command that builds the index of an activation and prints these records."""
+        ActivationSearch(self.opened.pipeline(run), activation)  # the name is one
+        words = self.search_words(run, activation, unit)
+        return self.opened.jobs.start(words, SEARCH).to_json()
+
+    def search_words(self, run: str, activation: str, unit: int) -> list[str]:
+        folder = file_word(str(self.opened.from_data(self.opened.run(run).path)))
+        return ["look", folder, "--excites", f"{activation}:{unit}"]
 
     @action
     def tile(

@@ -5,6 +5,7 @@ import { Failure, Field, Figure, RunPicker, Slider } from "../components.js";
 import { Attention } from "../reading/attention.js";
 import { canHighlight, coloursOf, highlightOf, inkOn, ramp, rgb, useSheet, useStyles } from "../reading/colours.js";
 import { Editor } from "../reading/editor.js";
+import { Excitations } from "../reading/excitations.js";
 import { Film } from "../reading/film.js";
 import { useTokens } from "../reading/tokens.js";
 import { WhatIf } from "../reading/what_if.js";
@@ -104,6 +105,15 @@ function Reading({ run, about, state, setState }) {
     const there = source ? null : tokens.at(Math.max(0, i));
     if (there) setGoTo(there.start);
   };
+  const openRecord = (/** @type {string} */ record, /** @type {number} */ there) => {
+    if (record === shown) pick(there, false);
+    else {
+      change(record, "");
+      wanted.current = String(there);
+      setState({ at: there });
+    }
+    document.querySelector(".reading-text")?.scrollIntoView({ block: "nearest" });
+  };
   useEffect(() => setGoTo(null), [goTo]);
   const end = tokens.count > 0 ? tokens.at(tokens.count - 1) : null;
   const marker = end && end.start === end.end ? end : null;
@@ -128,6 +138,7 @@ function Reading({ run, about, state, setState }) {
       <section aria-label="Where it looked"><h2>Where it looked</h2><${Attention} asked=${positionArgs} layers=${about.layers} averages=${about.averages} state=${state} setState=${setState} onPick=${pick} pinned=${pinned} setPinned=${setPinned} /></section>
       <section aria-label="What if"><h2>What if</h2><${WhatIf} asked=${positionArgs} token=${token} layers=${about.layers} off=${off} setOff=${setOff} about=${about} /></section>
     </div>
+    <${Excitations} run=${run} openRecord=${openRecord} />
     ${about.film && html`<${Film} run=${run} layers=${about.layers} setState=${setState} />`}`;
 }
 
