@@ -13,6 +13,7 @@ pytest.importorskip("starlette")
 from studio_page import serving
 
 import regard
+from regard.layers.embeddings import Inputs
 from regard.layers.tap import Edit, Tap
 from regard.look.activation_search import open_index
 from regard.pipelines import load
@@ -57,6 +58,8 @@ def runs(tmp_path_factory):
     filmed = steps | {"steps": 12, "eval_every": 4, "film": True}
     options = {"target": "kind", "train": filmed, "seed": 1, "progress": False}
     regard.train(table, folder / "runs" / "kinds", model=model, **options)
+    options = {"task": "masked", "train": steps | {"film": True}, "seed": 1, "progress": False}
+    regard.train(names, folder / "runs" / "masked", model=model, **options)
     return folder / "runs"
 
 
@@ -201,6 +204,45 @@ def test_a_head_that_is_off_changes_what_is_read(tab, runs):
     assert last == pytest.approx(whole, abs=1e-4)
 
 
+def masked_bits(pipeline, text, at, token, edits=()):
+    """Return the bits of a token in place of a masked one."""
+    tokenizer = pipeline.tokenizer
+    ids = torch.tensor([[tokenizer.start, *tokenizer.encode(text).tolist(), tokenizer.end]])
+    ids[0, at + 1] = tokenizer.mask
+    with torch.inference_mode():
+        logits = pipeline.model(Inputs(ids, torch.ones_like(ids)), tap=Tap(edits=edits))
+    return -float(logits[0, at + 1].log_softmax(-1)[token]) / math.log(2)
+
+
+def test_heads_of_a_masked_model_are_worth_something_to_a_masked_token(tab, runs):
+    pipeline = load(runs / "masked")
+    visit(tab, "read", run="masked", text="adabea", at=3)
+    token = int(pipeline.tokenizer.encode("b")[0])
+    edit = Edit.zero("block.1.attention.heads", (slice(None), 1))
+    whole = masked_bits(pipeline, "adabea", 3, token)
+    without = masked_bits(pipeline, "adabea", 3, token, [edit])
+    tab.get_by_text("What is each head worth?").click()
+    tab.wait_for_selector("[data-effect]")
+    shown = tab.get_attribute("[data-head='block.1.attention:1']", "data-effect")
+    assert float(shown) == pytest.approx(whole - without, abs=1e-5)
+    before = tab.get_attribute("[data-bits]", "data-bits")
+    tab.get_by_label("layer 2, head 2", exact=True).uncheck()
+    tab.wait_for_selector(f"[data-at]:not([data-bits='{before}'])")
+    assert float(tab.get_attribute("[data-bits]", "data-bits")) == pytest.approx(without, abs=1e-4)
+    tab.get_by_text("After each block").click()
+    tab.wait_for_selector("[data-lens]")
+    last = float(tab.locator("[data-lens]").last.get_attribute("data-lens"))
+    assert last == pytest.approx(whole, abs=1e-4)
+
+
+def test_a_mask_is_called_one(tab):
+    visit(tab, "read", ready="[data-p]", run="masked", text="ada%3Cmask%3Eea", at=3)
+    tab.get_by_text("What is each head worth?").click()
+    tab.wait_for_selector("[data-effect]")
+    tab.get_by_text("what it expects most here").first.wait_for()
+    assert "<mask> (4)" in tab.text_content(".reading-text .readout")
+
+
 def test_a_long_record_scrolls(tab):
     visit(tab, "read", run="book", record=0)
     assert tab.evaluate("document.querySelectorAll('.editor .page').length") > 20
@@ -335,7 +377,11 @@ def test_the_screens_fit_a_phone_and_can_be_heard(context, tab, scheme):
     tab.set_viewport_size({"width": 390, "height": 800})
     tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     shown = (("read", "names", "[data-p]"), ("compare", "names", ".sides .surprise"))
-    for screen, run, ready in (*shown, ("read", "kinds", ".head-film")):
+    for screen, run, ready in (
+        *shown,
+        ("read", "kinds", ".head-film"),
+        ("read", "masked", ".head-film"),
+    ):
         visit(tab, screen, ready=ready, run=run, text="adabea")
         assert tab.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         tab.evaluate(AXE.read_text())

@@ -72,6 +72,7 @@ class Read(ReadingScreen):
             "layers": [layer.to_json() for layer in reader.layers],
             "averages": reader.averages,
             "expects": reader.expects,
+            "causal": reader.causal,
             "measures": reader.measures,
             "step": reader.step(Given(text, second)),
             "film": (self.opened.run(run) / FILM).exists(),

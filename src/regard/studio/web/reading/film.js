@@ -46,8 +46,8 @@ export function Film({ run, layers, setState }) {
 
 /** What was expected in one record. @param {{value: any, shown: number}} props */
 function FilmRecord({ value, shown }) {
-  const [at, setAt] = useState(0);
   const [, positions, top] = value.top.shape;
+  const [at, setAt] = useState(value.predicts ? 0 : 1); // not at <S>, of which only the next token is predicted
   const place = Math.min(at, positions - 1);
   const many = positions > 1;
   const entries = (/** @type {number} */ p) => Array.from({ length: top }, (_, k) => {

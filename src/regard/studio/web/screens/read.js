@@ -133,7 +133,7 @@ function Reading({ run, about, state, setState }) {
     </section>
     ${(whole.value?.figures ?? []).map((/** @type {any} */ figure) => html`<${Figure} component=${figure} />`)}
     <div class="reading-panels">
-      ${about.expects && html`<section aria-label="Expected here"><h2>Expected here${before(tokens, at, shown)}</h2><${Expected} asked=${positionArgs} token=${token} insert=${insert} state=${state} setState=${setState} /></section>`}
+      ${about.expects && html`<section aria-label="Expected here"><h2>${about.causal ? `Expected here${before(tokens, at, shown)}` : `Expected in place of “${visible(token?.name ?? "")}”`}</h2><${Expected} asked=${positionArgs} token=${token} insert=${insert} state=${state} setState=${setState} /></section>`}
       ${whole.value?.classes && token && html`<section aria-label="Classes here"><h2>Classes here</h2><${Classes} classes=${whole.value.classes} at=${at} /></section>`}
       <section aria-label="Where it looked"><h2>Where it looked</h2><${Attention} asked=${positionArgs} layers=${about.layers} averages=${about.averages} state=${state} setState=${setState} onPick=${pick} pinned=${pinned} setPinned=${setPinned} /></section>
       <section aria-label="What if"><h2>What if</h2><${WhatIf} asked=${positionArgs} token=${token} layers=${about.layers} off=${off} setOff=${setOff} about=${about} /></section>
