@@ -256,7 +256,7 @@ class TargetReader(LanguageReader):
         self.model.condition(short).predictions(self.short_row, tap=tap)
 
 
-class MaskedTokens(Tokens):
+class TokensWithMasks(Tokens):
     """Tokens of a text with masks."""
 
     def name(self, token: int) -> str:
@@ -276,7 +276,7 @@ class MaskedReader(Reader):
         return np.array(self.ids(given), np.int64)
 
     def tokens(self, given: Given) -> Tokens:
-        return MaskedTokens.of(given.text, self.ids(given)[1:-1], self.tokenizer)
+        return TokensWithMasks.of(given.text, self.ids(given)[1:-1], self.tokenizer)
 
     def piece(self, ids: Sequence[int], at: int) -> tuple[int, list[int]]:
         """Return the piece of a long text that holds position `at`, and where it begins."""
