@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,9 @@ import regard
 from regard.api import train_recipe
 from regard.planning import plan_recipe
 from regard.studio.film_views import map_json, record_json, split_of
-from regard.studio.pipeline_reading import open_reader
+from regard.studio.opened import Opened
+from regard.studio.pipeline_reading import open_reader, reader_of
+from regard.studio.screens.read import Read
 from regard.studio.wire import decode, encode
 from regard.training.film import Film
 
@@ -86,3 +90,25 @@ def test_a_tagger_has_a_true_class_at_each_token(tmp_path):
     told = [(token, classes[truth]) for token, truth in pairs if truth >= 0]
     assert len(told) == 12
     assert all((kind == "x") == (token in "AC") for token, kind in told)
+
+
+def test_images_are_points_and_are_drawn(tmp_path):
+    random = np.random.default_rng(0)
+    labels = np.arange(120) % 2
+    images = (random.random((120, 8, 8)) * 100 + 150 * labels[:, None, None]).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", images=images, labels=labels)
+    recipe, _ = plan_recipe([tmp_path / "images.npz"], assignments=SHAPE)
+    train_recipe(recipe, tmp_path / "runs" / "images")
+    film = Film.open(tmp_path / "runs" / "images")
+    screen = Read(Opened(tmp_path / "runs"))
+    assert screen.open("images")["film"] and screen.open("images")["reads"] is None
+    answer = screen.film("images", 5)
+    shown = answer["picture"]["data"]["picture"]
+    pixels = np.frombuffer(base64.b64decode(shown["pixels"]), np.uint8).reshape(shown["size"])
+    record = int(film.records[5])
+    kept = split_of(reader_of(regard.load(tmp_path / "runs" / "images")))
+    label = int(kept.targets[record])
+    assert (images[labels == label] == pixels[..., 0]).all((1, 2)).sum() == 1
+    column = screen.film_map("images")["columns"]["label"]
+    assert column["names"][column["codes"][5]] == str(label)
+    assert answer["names"][str(answer["truths"][0])] == str(label)

@@ -12,15 +12,18 @@ import numpy as np
 from regard.data.shards import Array, Shard
 from regard.errors import UserError
 from regard.evaluation.eval_data import open_corpus
+from regard.look.page import ItemPicture
+from regard.look.records import draw_picture, has_picture
 from regard.studio.reading import Reader, title_of
+from regard.studio.screens import figure
 from regard.studio.wire import column_json
 from regard.training.film import SUMMARY, Film, filmed_split
 
 MEASURES = {
     "bits": "entropy, in bits",
-    "offset": "distance, in tokens",
-    "first": "weight on the first token",
-    "previous": "weight on the token before",
+    "offset": "distance, in positions",
+    "first": "weight on the first position",
+    "previous": "weight on the position before",
 }  # of a head
 LONGEST_NAME = 80  # characters
 
@@ -44,6 +47,7 @@ def record_json(film: Film, reader: Reader, split: Shard | None, number: int) ->
         "top": np.ascontiguousarray(top),
         "logs": np.ascontiguousarray(film.top_logs[:, number].float().numpy()),
         "names": {str(i): reader.output_name(i) for i in known},
+        "picture": picture_of(reader, split, int(film.records[number])),
     }
 
 
@@ -83,6 +87,14 @@ def split_of(reader: Reader) -> Shard | None:
         return filmed_split(open_corpus(run.path), int(reader.model.config.max_len))
     except UserError:
         return None
+
+
+def picture_of(reader: Reader, split: Shard | None, record: int) -> dict[str, Any] | None:
+    """Return a drawing of a record that is no text; None of texts, and without the data."""
+    if split is None or reader.tokenizer.reads_text or not has_picture(reader.tokenizer):
+        return None
+    row = np.asarray(split.record(record * split.views))
+    return figure(ItemPicture(draw_picture(reader.tokenizer, row)))
 
 
 def tokens_of(film: Film, number: int) -> list[int]:

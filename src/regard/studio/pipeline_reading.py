@@ -479,9 +479,12 @@ class PredictionReader(Reader):
         self.model.predict(as_inputs(ids, device_of(self.model)), tap=tap)
 
 
-def open_reader(pipeline: Pipeline) -> Reader | None:
-    """Return what reads texts with a pipeline; None if it reads other items, or none alone."""
-    if not pipeline.source_tokenizer.reads_text:
-        return None
+def reader_of(pipeline: Pipeline) -> Reader | None:
+    """Return how a pipeline reads, items that are no texts among others; None if it reads pairs."""
     reader = next((READERS[cls] for cls in type(pipeline).__mro__ if cls in READERS), None)
     return None if reader is None else reader(pipeline)
+
+
+def open_reader(pipeline: Pipeline) -> Reader | None:
+    """Return what reads texts with a pipeline; None if it reads other items, or none alone."""
+    return reader_of(pipeline) if pipeline.source_tokenizer.reads_text else None

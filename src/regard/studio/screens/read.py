@@ -12,7 +12,7 @@ from regard.look.activation_search import ActivationSearch
 from regard.studio.excitations import activations_json, matches_json
 from regard.studio.film_views import map_json, record_json, split_of
 from regard.studio.jobs import command_line, file_word
-from regard.studio.pipeline_reading import open_reader
+from regard.studio.pipeline_reading import open_reader, reader_of
 from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, RecentResults, Tokens
 from regard.studio.records import HeldOut
 from regard.studio.screens import Screen, action, check_range, figure, register_screen
@@ -61,6 +61,7 @@ class Read(ReadingScreen):
         """Return what can be read with a run, and a first text."""
         reader, records = self.find_reader(run), self.records(run)
         entry = {"run": run, "records": records.count, "split": records.split, "reads": None}
+        entry["film"] = (self.opened.run(run) / FILM).exists()
         if reader is None:
             return entry | {"records": records.count if records.has_pages else 0}
         text, second = self.example(reader, records)
@@ -75,7 +76,6 @@ class Read(ReadingScreen):
             "causal": reader.causal,
             "measures": reader.measures,
             "step": reader.step(Given(text, second)),
-            "film": (self.opened.run(run) / FILM).exists(),
             "size": int(reader.model.vocab_size),
         }
 
@@ -240,7 +240,7 @@ class Read(ReadingScreen):
         film = self.find_film(run)
         if film is None:
             return {"steps": None}
-        reader = self.reader(run)
+        reader = self.film_reader(run)
         return record_json(film, reader, self.filmed_split(run, reader), number)
 
     @action
@@ -249,7 +249,7 @@ class Read(ReadingScreen):
         film = self.find_film(run)
         if film is None:
             return {"steps": None}
-        reader = self.reader(run)
+        reader = self.film_reader(run)
         return map_json(film, reader, self.filmed_split(run, reader))
 
     def find_film(self, run: str) -> Film | None:
@@ -259,6 +259,10 @@ class Read(ReadingScreen):
             return None
         key = ("film", run, path.stat().st_mtime_ns)
         return self.opened.cached(key, lambda: Film.read(path))
+
+    def film_reader(self, run: str) -> Reader:
+        """Return what says what the film of a run is about, which may be items other than texts."""
+        return self.find_reader(run) or reader_of(self.opened.pipeline(run)) or self.reader(run)
 
     def filmed_split(self, run: str, reader: Reader) -> Shard | None:
         """Return the records that the film of a run numbers."""

@@ -1,7 +1,7 @@
 // @ts-check
 // The film of training: what was expected in a record at each validation, all records as points, and what heads did.
 import { useLatest } from "../api.js";
-import { Failure, Slider } from "../components.js";
+import { Failure, Figure, Slider } from "../components.js";
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { inkOn, ramp, rgb } from "./colours.js";
 import { FilmHeads } from "./film_heads.js";
@@ -71,8 +71,8 @@ function FilmRecord({ value, shown }) {
   const step = value.steps[shown].toLocaleString("en");
   const here = value.tokens[place + before];
   const what = value.predicts ? `Expected after ${value.tokens.slice(0, place + 1).map(visible).join("")} at step ${step}` : `Expected at ${visible(here ?? "")}, which the model reads, at step ${step}`;
-  return html`<h3>One record</h3>
-    <div class="painted film" role="group" aria-label=${many ? "the record; the darker, the more probable what is true" : "the record"}>${value.tokens.map(token)}</div>
+  return html`<h3>One record</h3>${value.picture && html`<${Figure} component=${value.picture} label="the record" />`}
+    ${value.tokens.length > 0 && html`<div class="painted film" role="group" aria-label=${many ? "the record; the darker, the more probable what is true" : "the record"}>${value.tokens.map(token)}</div>`}
     <ul class="expected-list" data-frame=${shown}>${entries(place).slice(0, 8).map((one) => html`<li><span class="name">${visible(value.names[one.id])}</span><span class="track"><span class="fill" style=${{ width: `${100 * one.p}%` }}></span></span><span class="number" data-film=${one.p}>${percent(one.p)}${one.id === value.truths[place] ? " ← true" : ""}</span></li>`)}</ul>
     <p class="hint">${many ? `${what}.` : `The most probable answers at step ${step}.`}</p>`;
 }

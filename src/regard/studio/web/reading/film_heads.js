@@ -31,7 +31,7 @@ export function FilmHeads({ value, shown, layers, setState }) {
     <div class="scroll"><table><caption class="unseen">${value.measures[measure]} of each head, step by step</caption>
       <thead><tr><td></td>${Array.from({ length: width }, (_, head) => html`<th scope="col">head ${head + 1}</th>`)}</tr></thead>
       <tbody>${value.layers.map((/** @type {any} */ layer, /** @type {number} */ k) => html`<tr><th scope="row">${layer.title}</th>${Array.from({ length: curves[k].shape[1] }, (_, head) => cell(layer, curves[k], head))}</tr>`)}</tbody></table></div>
-    <p class="hint">${capital(value.measures[measure])}, the mean over the ${value.numbers.length} records; from 0 to ${amount(most)}, step ${value.steps[0].toLocaleString("en")} to ${value.steps[value.steps.length - 1].toLocaleString("en")}. A click shows where that head looks in the text above.</p></div>`;
+    <p class="hint">${capital(value.measures[measure])}, the mean over the ${value.numbers.length} records; from 0 to ${amount(most)}, step ${value.steps[0].toLocaleString("en")} to ${value.steps[value.steps.length - 1].toLocaleString("en")}.${known.size > 0 && " A click shows where that head looks in the text above."}</p></div>`;
 }
 
 /** @param {{values: number[], steps: number[], shown: number, most: number}} props */

@@ -3,9 +3,8 @@
 import { Legend, cellOf, coloursOf } from "../columns.js";
 import { Field } from "../components.js";
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
-import { visible } from "./words.js";
 // @ts-ignore: made of the components of `regard look`
-import { canvasPlane } from "/look.js";
+import { canvasPlane, visible } from "/look.js";
 
 const EXPECTED = "expected at this step";
 
@@ -17,7 +16,7 @@ export function FilmMap({ value, shown, number, setNumber }) {
   const seen = useRef(shown);
   const [colour, setColour] = useState("");
   const [hidden, setHidden] = useState(/** @type {Set<number>} */ (new Set()));
-  const names = useMemo(() => value.names.map((/** @type {string} */ name) => visible(name)), [value]);
+  const names = useMemo(() => value.names.map((/** @type {string} */ name) => visible(name, false)), [value]);
   const columns = { ...value.columns, ...(value.expected ? { [EXPECTED]: expectedAt(value, shown) } : {}) };
   const chosen = columns[colour] ? colour : Object.keys(columns)[0] ?? "";
   const column = columns[chosen];
@@ -26,7 +25,7 @@ export function FilmMap({ value, shown, number, setNumber }) {
   useEffect(() => {
     const lines = (/** @type {number} */ i) => {
       const now = { ...value.columns, ...(value.expected ? { [EXPECTED]: expectedAt(value, seen.current) } : {}) };
-      return [names[i], ...Object.keys(now).map((name) => `${name}: ${visible(cellOf(now[name], i))}`)];
+      return [names[i], ...Object.keys(now).map((name) => `${name}: ${visible(cellOf(now[name], i), false)}`)];
     };
     map.current = canvasPlane({ points: pointsAt(shown), all: value.points, names, title: "records of the film", lines, choose: setNumber });
     place.current?.replaceChildren(map.current.box);

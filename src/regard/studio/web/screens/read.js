@@ -27,7 +27,7 @@ export default function Read({ run, state, setRun, setState, go }) {
         <button type="button" onClick=${() => go("compare", { run, text: state.text ?? "", target: state.target ?? "" })}>Compare</button>`}</div>
     <${Failure} error=${opened.error} />
     ${!run && html`<p class="note">Choose a run to read a text with.</p>`}
-    ${about && (about.reads ? html`<${Reading} key=${run} run=${run} about=${about} state=${state} setState=${setState} />` : html`<${Item} run=${run} state=${state} />`)}`;
+    ${about && (about.reads ? html`<${Reading} key=${run} run=${run} about=${about} state=${state} setState=${setState} />` : html`<${Item} run=${run} about=${about} state=${state} setState=${setState} />`)}`;
 }
 
 /** @param {{about: any, state: any, setState: (patch: any) => void}} props */
@@ -221,11 +221,12 @@ function Classes({ classes, at }) {
   return html`<ul class="expected-list">${rows.map((/** @type {any} */ [name, p]) => html`<li><span class="name">${name}</span><span class="track"><span class="fill" style=${{ width: `${100 * p}%` }}></span></span><span class="number" data-token=${name} data-p=${p}>${percent(p)}</span></li>`)}</ul>`;
 }
 
-/** A record that is no text: the page of regard look about it. @param {{run: string, state: any}} props */
-function Item({ run, state }) {
+/** A record that is no text: the page of regard look about it. @param {{run: string, about: any, state: any, setState: (patch: any) => void}} props */
+function Item({ run, about, state, setState }) {
   const { value, error, busy } = useLatest("read", "page", { run, number: Number(state.record || 0) });
   return html`<${Failure} error=${error} />${busy && html`<p class="note">Reading …</p>`}
     ${value && html`<div class=${busy ? "busy" : ""}><h2>${value.title}</h2>${value.warnings.map((/** @type {string} */ text) => html`<p class="notice">${text}</p>`)}
       ${value.sections.map((/** @type {any} */ section) => html`<section>${section.title && html`<h2>${section.title}</h2>`}${section.note && html`<p class="note">${section.note}</p>`}
-        ${section.rows.map((/** @type {any[]} */ row) => html`<div class="row">${row.map((figure) => html`<${Figure} component=${figure} />`)}</div>`)}</section>`)}</div>`}`;
+        ${section.rows.map((/** @type {any[]} */ row) => html`<div class="row">${row.map((figure) => html`<${Figure} component=${figure} />`)}</div>`)}</section>`)}</div>`}
+    ${about.film && html`<${Film} run=${run} layers=${[]} setState=${setState} />`}`;
 }
