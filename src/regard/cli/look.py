@@ -133,7 +133,9 @@ def command(
     check_folders(figures)
     run = run if has_strip(run) else announced(run)
     if shapes or excites:
-        return print_shapes(run, text, target, json) if shapes else search(run, excites, json)
+        return (
+            print_shapes(run, text, target, json) if shapes else search(run, excites, device, json)
+        )
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
     if live:
         views = {"target": target, "beams": beams, "prior": prior, "steps": steps}
@@ -248,7 +250,7 @@ def print_shapes(run: Path, text: str, target: str, as_json: bool) -> None:
 SEARCHED_EVERY = 1.0  # seconds between lines of progress: a search takes half a minute at most
 
 
-def search(run: Path, excites: str, as_json: bool) -> None:
+def search(run: Path, excites: str, device: str, as_json: bool) -> None:
     """Print the records that excite a unit most; their index is built where it is missing."""
     from regard.cli.options import log
     from regard.console import print_json, print_table
@@ -258,7 +260,8 @@ def search(run: Path, excites: str, as_json: bool) -> None:
 
     name, unit = unit_of(excites)
     with Reporter(every=SEARCHED_EVERY) as reporter:
-        index = open_index(load(run), name, log=log, progress=reporter.progress)
+        pipeline = load(run, device=device)
+        index = open_index(pipeline, name, log=log, progress=reporter.progress)
     matches = index.search(unit)
     log(index.note)
     if as_json:
