@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import regard
+from regard import cli
 from regard.api import train_recipe
 from regard.errors import UsageError, UserError
 from regard.layers.embeddings import Inputs
 from regard.layers.tap import Tap
 from regard.look import activation_search
 from regard.look.activation_search import open_index
+from regard.look.records import mark_position, split_at
 from regard.planning import plan_recipe
+from regard.tokenizers import Words
 
 SHAPE = ["model.n_layers=2", "model.d_model=16", "model.n_heads=2", "model.n_kv_heads=2"]
 SHAPE += ["model.d_head=8", "model.d_ff=12", "train.steps=2", "train.batch_tokens=128"]
@@ -72,6 +78,34 @@ def test_the_strongest_records_of_a_unit_are_those_of_reading_each_alone(generat
             assert match.value == pytest.approx(value, abs=1e-5)
             assert match.position == places[match.record]
     assert index.note == f"all {len(index.records)} records of the train split"
+
+
+def test_the_command_prints_what_python_finds(generator):
+    if not cli.app.registered_commands:
+        cli._fill()
+    name = "block.0.attention.heads"
+    words = ["look", str(generator.run), "--excites", f"{name}:1", "--json"]
+    document = json.loads(CliRunner().invoke(cli.app, words).stdout)
+    expected = strongest(generator, name, 1, -1)[:10]
+    values = [one["value"] for one in document["records"]]
+    assert values == pytest.approx([value for value, _, _ in expected], abs=1e-5)
+    assert document["unit"] == 1 and "train split" in document["note"]
+    refused = CliRunner().invoke(cli.app, [*words[:3], name])
+    assert "name an activation and a unit" in str(refused.exception)
+
+
+def test_the_index_says_how_far_it_is(generator):
+    told = []
+    name = "block.1.feedforward.output"
+    open_index(generator, name, progress=lambda activity, done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1] == len(open_index(generator, name).records)
+
+
+def test_spaces_stand_around_the_token_in_brackets():
+    words = Words.train(["the king of the sea"])
+    record = np.array([words.start, *words.encode("the king of the sea"), words.end])
+    assert mark_position(words, record, 2) == "the [king] of the sea"
+    assert split_at(words, record[1:-1], 0) == ("", "the", " king of the sea")  # a block
 
 
 def test_a_match_shows_the_token_in_its_text(generator):

@@ -7,7 +7,7 @@ import torch
 
 from regard.layers.embeddings import Inputs
 from regard.layers.tap import Tap
-from regard.models.encoder import EncoderModel, bert, modern
+from regard.models.encoder import EncoderModel, MaskedLM, bert, modern
 from regard.models.supervised import POOLINGS
 
 V, SIZES = 23, {"n_heads": 4, "n_kv_heads": 4, "d_head": 8, "max_len": 40}
@@ -49,6 +49,16 @@ def test_padding_and_other_rows_change_no_prediction(preset, pooling, task):
             predicted = together[i, : len(row)] if model.output.positional else together[i]
             torch.testing.assert_close(predicted, model.predict(alone)[0], atol=1e-5, rtol=1e-5)
             torch.testing.assert_close(embedded[i], model.embed(alone)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["modern", "bert"])
+def test_a_masked_language_model_reads_chosen_positions_of_each_row(preset):
+    torch.manual_seed(0)
+    config = dataclasses.replace(MaskedLM.PRESETS[preset](2, 32), **SIZES)
+    model, source = MaskedLM(V, config).eval(), padded(sentences(3, 5, 9), 9)
+    with torch.no_grad():
+        chosen, whole = model.read_batch(source, positions=[3, 0, -1]), model.read_batch(source)
+    torch.testing.assert_close(chosen, whole[:, [3, 0, -1]], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"positions": "alibi"}, {"score": "additive"}])

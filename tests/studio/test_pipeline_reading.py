@@ -14,6 +14,7 @@ from regard.decoding import ForbiddenTransitions, Sample
 from regard.errors import UsageError
 from regard.evaluation.eval_data import shard_of
 from regard.evaluation.masked_tokens import pseudo_log_likelihood
+from regard.layers.embeddings import Inputs
 from regard.layers.tap import Edit, Tap
 from regard.models.encoder import EncoderModel, MaskedLM
 from regard.models.ngrams import CountingModel
@@ -220,7 +221,94 @@ def test_masked_tokens_are_scored_alone(masked):
         assert by_name[candidate.token] == pytest.approx(candidate.probability, rel=1e-5)
     spans = reader.tokens(Given("ab<mask>b")).spans
     assert spans.tolist() == [[0, 1], [1, 2], [2, 8], [8, 9]]
-    assert not any(layer.switchable for layer in reader.layers)
+    assert reader.tokens(Given("ab<mask>b")).names() == ["a", "b", "<mask>", "b"]
+    attention = reader.attention(Given("ab<mask>b"), 2, "block.0.attention")
+    assert reader.columns(Given("ab<mask>b"), attention)[3] == "<mask>"
+
+
+def masked_logs(model, ids, at, off=()):
+    """Return log P (V,) at a masked position while heads are off: their columns of the output
+    projection are zero.
+    """
+    row = torch.tensor([list(ids)])
+    row[0, at] = TOKENIZER.mask
+    weights = [block.mixer.out.weight for block in model.encoder.blocks]
+    kept = [weight.detach().clone() for weight in weights]
+    with torch.no_grad():
+        for layer, head in off:
+            weights[layer][:, 8 * head : 8 * head + 8] = 0
+        logits = model(Inputs(row, torch.ones_like(row)))[0, at]
+        for weight, before in zip(weights, kept, strict=True):
+            weight.copy_(before)
+    return logits.double().log_softmax(-1)
+
+
+@pytest.fixture(scope="module", params=["modern", "bert"])
+def filler(request):
+    """A masked language model whose heads matter."""
+    torch.manual_seed(1)
+    config = dataclasses.replace(MaskedLM.PRESETS[request.param](2, 16), max_len=12, **HEADS)
+    model = MaskedLM(TOKENIZER.vocab_size, config).eval()
+    with torch.no_grad():
+        for block in model.encoder.blocks:
+            block.mixer.out.weight.mul_(4)
+    return MaskedPredictor(model, TOKENIZER, Targets("masked", (), ()))
+
+
+@pytest.mark.parametrize(("text", "at"), [("abcab", 0), ("abcab", 4), (LONG, 17)])
+def test_what_heads_give_to_a_masked_token_is_that_of_plain_pytorch(filler, text, at):
+    reader, model, given = open_reader(filler), filler.model, Given(text)
+    ids = reader.ids(given)
+    start, piece = reader.piece(ids, at + 1)
+    place, token = at + 1 - start, ids[at + 1]
+    full = masked_logs(model, piece, place)[token]
+    effects = reader.effects(given, at)
+    assert list(effects) == ["block.0.attention", "block.1.attention"]
+    for layer, values in enumerate(effects.values()):
+        for head, value in enumerate(values):
+            less = masked_logs(model, piece, place, [(layer, head)])[token] - full
+            assert value == pytest.approx(float(less) / math.log(2), abs=1e-6)
+    assert max(abs(values).max() for values in effects.values()) > 1e-3
+
+
+def test_a_mask_is_measured_by_what_is_expected_most_there(filler):
+    reader, given = open_reader(filler), Given("ab<mask>b<mask>")
+    full = masked_logs(filler.model, reader.ids(given), 3)
+    expected = max(set(range(len(full))) - set(TOKENIZER.names), key=lambda i: float(full[i]))
+    less = masked_logs(filler.model, reader.ids(given), 3, [(1, 0)])[expected] - full[expected]
+    effect = reader.effects(given, 2)["block.1.attention"][0]
+    assert effect == pytest.approx(float(less) / math.log(2), abs=1e-6)
+    assert reader.effects(given, 5) is None  # <E>
+
+
+def test_masked_tokens_are_scored_without_the_heads_that_are_off(filler):
+    reader = open_reader(filler)
+    assert all(layer.switchable for layer in reader.layers) and reader.measures
+    off = Given("abcab", off=("block.0.attention:1", "block.1.attention:0"))
+    bits, expected = reader.scores(off, 0, 5).bits, reader.expected(off, 2)
+    ids = reader.ids(off)
+    for at in range(5):
+        logs = masked_logs(filler.model, ids, at + 1, [(0, 1), (1, 0)])
+        assert bits[at] == pytest.approx(-float(logs[ids[at + 1]]) / math.log(2), abs=1e-5)
+        if at == 2:
+            best = logs.exp().sort(descending=True).values[: len(expected.ids)]
+            np.testing.assert_allclose(expected.probabilities, best, atol=1e-6)
+    assert abs(bits - reader.scores(Given("abcab"), 0, 5).bits).max() > 1e-3
+
+
+def test_the_lens_and_patches_of_a_masked_token_end_with_the_model(filler):
+    reader, given = open_reader(filler), Given("abcab")
+    ids = reader.ids(given)
+    logs = masked_logs(filler.model, ids, 3)
+    rows = reader.lens(given, 2)
+    assert [name for name, _, _ in rows] == ["embedding", "layer 1", "layer 2"]
+    assert rows[-1][2] == pytest.approx(-float(logs[ids[3]]) / math.log(2), abs=1e-6)
+    (name, p), *_ = rows[-1][1]
+    assert (name, p) == (TOKENIZER.text(int(logs.argmax())), pytest.approx(float(logs.exp().max())))
+    shares = np.asarray(reader.patch(given, 2, "bbcab").values)
+    assert shares.shape == (2, 7)
+    assert shares[-1, 3] == pytest.approx(1, abs=1e-4)  # the last block at the position is all
+    assert np.delete(shares[-1], 3) == pytest.approx(0, abs=1e-4)
 
 
 def test_a_classifier_shows_what_tokens_add_and_where_its_heads_look():

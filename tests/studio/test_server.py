@@ -1,8 +1,10 @@
 """What the server sends: files of the page, answers of actions, uploads, pages in a sandbox."""
 
 import json
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from studio_server import MARKUP
@@ -91,6 +93,17 @@ def test_a_mistake_of_ours_is_told_without_its_traceback(studio, monkeypatch, ca
     assert b"secret" not in body and b"Traceback" not in body
     assert "content-security-policy" in headers
     assert "secret" in capfd.readouterr().err
+
+
+def test_a_page_that_goes_on_before_its_request_is_sent_is_no_mistake_of_ours(studio, capfd):
+    head = ["POST /api/runs/table HTTP/1.1", f"Host: {studio.host}", f"Cookie: {studio.cookie}"]
+    head += [f"Origin: http://{studio.host}", "X-Regard: 1", "Content-Length: 100", "", "{"]
+    with socket.create_connection(("127.0.0.1", studio.sessions.port)) as connection:
+        connection.sendall("\r\n".join(head).encode())
+        time.sleep(0.3)  # until the action waits for the rest
+    time.sleep(0.3)
+    assert studio.call("runs", "table")
+    assert capfd.readouterr().err == ""
 
 
 def test_files_are_uploaded_under_names_of_their_own(studio, monkeypatch):

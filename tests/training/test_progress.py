@@ -95,6 +95,10 @@ def test_without_a_terminal_the_status_is_a_line_now_and_then(capsys, monkeypatc
         reporter.show(MOLECULES)
     reporter.stop()
     assert capsys.readouterr().err.splitlines() == [MOLECULES.line()] * 2  # at 131 and 162
+    often = Reporter(every=1)
+    for now[0] in (162.5, 163.0, 164.0, 164.5):
+        often.show(MOLECULES)
+    assert len(capsys.readouterr().err.splitlines()) == 2  # at 163 and 164
 
 
 def test_a_quieter_reporter_still_shows_progress_and_repeats_no_warning(capsys, monkeypatch):

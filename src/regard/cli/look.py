@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +63,14 @@ Live = Annotated[
         "--live", help="One page with the model inside: it runs on what you type or draw."
     ),
 ]
+Excites = Annotated[
+    str,
+    typer.Option(
+        metavar="ACTIVATION:UNIT",
+        help="Print the records of the training data that excite a unit or head most, such as "
+        "block.0.feedforward.hidden:7; no page.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -79,6 +88,7 @@ def command(
     position: Position = 0,
     beams: Beams = 0,
     live: Live = False,
+    excites: Excites = "",
     device: Device = "cpu",
     json: Json = False,
 ) -> None:
@@ -113,25 +123,34 @@ def command(
     Every tensor with its shape, of any model: regard look runs/names maria --shapes
 
     Every number of one token, stage by stage: regard look runs/names maria --steps --position 3
+
+    What a head responds to: regard look runs/names --excites block.0.attention.heads:1
     """
     from regard.cli.options import announced, log
-    from regard.look.figures import check_folder
     from regard.tasks import LookRequest
 
-    for folder in filter(None, (png, svg, pdf)):
-        check_folder(folder)
+    figures = {"png": png, "svg": svg, "pdf": pdf}
+    check_folders(figures)
     run = run if has_strip(run) else announced(run)
-    if shapes:
-        return print_shapes(run, text, target, json)
+    if shapes or excites:
+        return (
+            print_shapes(run, text, target, json) if shapes else search(run, excites, device, json)
+        )
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
     if live:
-        figures = {"--png": png, "--svg": svg, "--pdf": pdf}
-        views = {"--target": target, "--beams": beams, "--prior": prior, "--steps": steps}
+        views = {"target": target, "beams": beams, "prior": prior, "steps": steps}
         page = live_page(run, text, figures | views)
     else:
         page = step_page(run, request, position) if steps else page_of(run, request, prior)
-    written = write(page, {"html": out, "png": png, "svg": svg, "pdf": pdf})
-    print_files(written, json)
+    print_files(write(page, {"html": out, **figures}), json)
+
+
+def check_folders(figures: Mapping[str, Path | None]) -> None:
+    """Raise a UserError unless every figure can be written."""
+    from regard.look.figures import check_folder
+
+    for folder in filter(None, figures.values()):
+        check_folder(folder)
 
 
 def page_of(run: Path, request: LookRequest, prior: bool) -> Page:
@@ -193,7 +212,9 @@ def live_page(run: Path, text: str, others: Mapping[str, object]) -> Page:
     from regard.live import page
 
     if given := [name for name, value in others.items() if value]:
-        raise UsageError(f"--live writes one page, drawn by the model in it: leave out {given[0]}")
+        raise UsageError(
+            f"--live writes one page, drawn by the model in it: leave out --{given[0]}"
+        )
     return page.live_page(run, text)
 
 
@@ -224,6 +245,36 @@ def print_shapes(run: Path, text: str, target: str, as_json: bool) -> None:
     for cells in tables.values():
         print_table(cells["columns"], cells["rows"])
         print()
+
+
+SEARCHED_EVERY = 1.0  # seconds between lines of progress: a search takes half a minute at most
+
+
+def search(run: Path, excites: str, device: str, as_json: bool) -> None:
+    """Print the records that excite a unit most; their index is built where it is missing."""
+    from regard.cli.options import log
+    from regard.console import print_json, print_table
+    from regard.look.activation_search import open_index, unit_of
+    from regard.pipelines import load
+    from regard.training.progress import Reporter
+
+    name, unit = unit_of(excites)
+    with Reporter(every=SEARCHED_EVERY) as reporter:
+        pipeline = load(run, device=device)
+        index = open_index(pipeline, name, log=log, progress=reporter.progress)
+    matches = index.search(unit)
+    log(index.note)
+    if as_json:
+        return print_json(
+            {
+                "activation": name,
+                "unit": unit,
+                "note": index.note,
+                "records": [asdict(one) for one in matches],
+            }
+        )
+    rows = [[str(one.record), str(one.position), f"{one.value:.4g}", one.text] for one in matches]
+    print_table(["record", "position", "value", "text"], rows)
 
 
 def write(page: Page, paths: Mapping[str, Path | None]) -> dict[str, list[str]]:

@@ -22,6 +22,7 @@ from regard.decoding.engine import device_of, evaluating
 from regard.errors import UsageError
 from regard.evaluation.language_modeling import ScoredRecord
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models.encoder import MaskedLM
 from regard.tokenizers import Tokenizer
 
@@ -61,15 +62,25 @@ def _token_spaces(tokenizer: Tokenizer) -> tuple[bool, bool]:
 
 
 def predict_masked(
-    model: MaskedLM, ids: Sequence[int], positions: Sequence[int], mask: int
+    model: MaskedLM,
+    ids: Sequence[int],
+    positions: Sequence[int],
+    mask: int,
+    *,
+    tap: Tap | None = None,
 ) -> Floats:
     """Return (N, V): log P of every token at each of N positions, masked one at a time."""
-    return np.concatenate(predict_together(model, ids, [[p] for p in positions], mask))
+    return np.concatenate(predict_together(model, ids, [[p] for p in positions], mask, tap=tap))
 
 
 @torch.inference_mode()
 def predict_together(
-    model: MaskedLM, ids: Sequence[int], groups: Sequence[Sequence[int]], mask: int
+    model: MaskedLM,
+    ids: Sequence[int],
+    groups: Sequence[Sequence[int]],
+    mask: int,
+    *,
+    tap: Tap | None = None,
 ) -> list[Floats]:
     """Return log P of every token at the positions of each group, masked together: (n, V) each."""
     row, parts = torch.tensor(list(ids)), list[Floats]()
@@ -84,7 +95,7 @@ def predict_together(
             rows[at, columns] = mask
             source = Inputs(rows, torch.ones_like(rows)).to(device_of(model))
             flat = torch.from_numpy(at * len(ids) + columns).to(device_of(model))
-            logs = model(source, positions=flat).double().log_softmax(-1).cpu().numpy()
+            logs = model(source, positions=flat, tap=tap).double().log_softmax(-1).cpu().numpy()
             parts += np.split(logs, np.cumsum(counts)[:-1])
     return parts
 

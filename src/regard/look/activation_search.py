@@ -3,6 +3,8 @@
     index = open_index(regard.load(run), "block.1.feedforward.hidden")
     index.search(unit=7)
 
+or `regard look RUN --excites block.1.feedforward.hidden:7`.
+
 An index holds the largest value of every unit of one activation in each record, and where it is. It
 is kept in RUN/look and built again when the weights, the data or the activation are others. Large
 corpora are searched in a sample of evenly spaced records; `note` says how many. Units are the
@@ -13,8 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.data import Progress, no_progress
 from regard.data.batching import Ints
 from regard.data.shards import Shard
 from regard.errors import UsageError, UserError, did_you_mean
@@ -45,6 +49,9 @@ MOST_TOKENS = 200_000  # of all its records
 MOST_VALUES = 1 << 24  # records times units: 128 MB with positions
 MOST_WORK = 1e12  # products of tokens and parameters: half a minute on two cores
 BLOCK = 128  # tokens of running text that count as a record
+MAPS = "scores", "weights"  # activations of pairs of tokens, which have no units
+
+Log = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -99,11 +106,69 @@ class ActivationIndex:
 
     def _match(self, row: int, unit: int) -> Excitation:
         record, position = int(self.records[row]), int(self.positions[row, unit])
-        text = ""
-        if self.tokenizer.reads_text:
-            ids = self.shard.record(record * self.shard.views)
-            text = mark_position(self.tokenizer, ids, position)
+        ids = self.record(record)
+        text = mark_position(self.tokenizer, ids, position) if self.tokenizer.reads_text else ""
         return Excitation(record, position, float(self.values[row, unit]), text)
+
+    def record(self, number: int) -> Ints:
+        """Return the tokens of a record, or its features."""
+        return np.asarray(self.shard.record(number * self.shard.views))
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationSearch:
+    """An activation of a model over the records of a split, and the file of its index."""
+
+    pipeline: Pipeline
+    name: str
+    split: str = "train"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.]+", self.name):
+            raise UsageError(f"{self.name!r} is no name of an activation, such as block.0.output")
+
+    @cached_property
+    def shard(self) -> Shard:
+        """The records, or blocks of running text."""
+        return searched_records(self.pipeline, self.split)
+
+    @property
+    def path(self) -> Path:
+        assert self.pipeline.run is not None
+        return self.pipeline.run / FOLDER / f"{self.name}-{self.split}.safetensors"
+
+    @cached_property
+    def key(self) -> Tensor:
+        return key_of(self.pipeline.model, self.name, self.shard)
+
+    def stored(self) -> ActivationIndex | None:
+        """Return the index that is kept; None if it is missing or stale."""
+        if not self.path.exists():
+            return None
+        tensors = read_stored(self.path, self.key)
+        return None if tensors is None else self.opened(tensors)
+
+    def opened(self, tensors: Mapping[str, Tensor]) -> ActivationIndex:
+        return ActivationIndex(
+            self.name,
+            self.split,
+            self.shard,
+            self.pipeline.tokenizer,
+            tensors["records"].numpy(),
+            tensors["values"],
+            tensors["positions"],
+        )
+
+    def build(self, log: Log, progress: Progress) -> ActivationIndex:
+        """Read the records, and keep the index."""
+        log(f"building an index of {self.name}")
+        tensors = build(self.pipeline, self.name, self.shard, progress) | {"key": self.key}
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+            write_tensors(self.path, tensors)
+        except (OSError, UserError) as error:
+            log(f"the index is not kept: {error}")
+        return self.opened(tensors)
 
 
 def open_index(
@@ -111,33 +176,34 @@ def open_index(
     name: str,
     split: str = "train",
     *,
-    log: Callable[[str], object] = lambda line: None,
+    log: Log = lambda line: None,
+    progress: Progress = no_progress,
 ) -> ActivationIndex:
     """Return the index of an activation over a split of the run; it is built where it is missing or
     stale, which `log` is told.
     """
+    search = ActivationSearch(pipeline, name, split)
+    return search.stored() or search.build(log, progress)
+
+
+def unit_of(text: str) -> tuple[str, int]:
+    """Return the name of an activation and the number of its unit, written NAME:UNIT."""
+    name, _, unit = text.rpartition(":")
+    if not name or not unit.isdecimal():
+        raise UsageError(
+            f"name an activation and a unit, such as block.0.attention.heads:1, got {text!r}"
+        )
+    return name, int(unit)
+
+
+def searched_records(pipeline: Pipeline, split: str = "train") -> Shard:
+    """Return the records of a split of the run; of running text, blocks."""
     if pipeline.run is None:
         raise UserError("this pipeline belongs to no run, whose records could be searched")
     shard = open_corpus(pipeline.run.path).split(split)
     if shard is None or not shard.records:
         raise UserError(f"{pipeline.run} has no {split} split")
-    shard = in_records(shard, min(BLOCK, int(pipeline.model.config.max_len)), MOST_RECORDS)
-    if not re.fullmatch(r"[\w.]+", name):
-        raise UsageError(f"{name!r} is no name of an activation, such as block.0.output")
-    path = pipeline.run / FOLDER / f"{name}-{split}.safetensors"
-    key = key_of(pipeline.model, name, shard)
-    stored = read_stored(path, key)
-    if stored is None:
-        log(f"building an index of {name}")
-        stored = build(pipeline, name, shard) | {"key": key}
-        try:
-            path.parent.mkdir(exist_ok=True)
-            write_tensors(path, stored)
-        except (OSError, UserError) as error:
-            log(f"the index is not kept: {error}")
-    records = stored["records"].numpy()
-    tensors = stored["values"], stored["positions"]
-    return ActivationIndex(name, split, shard, pipeline.tokenizer, records, *tensors)
+    return in_records(shard, min(BLOCK, int(pipeline.model.config.max_len)), MOST_RECORDS)
 
 
 def key_of(model: Any, name: str, shard: Shard) -> Tensor:
@@ -150,9 +216,7 @@ def key_of(model: Any, name: str, shard: Shard) -> Tensor:
 
 
 def read_stored(path: Path, key: Tensor) -> dict[str, Tensor] | None:
-    """Return the tensors of an index; None if it is missing, damaged or of another key."""
-    if not path.exists():
-        return None
+    """Return the tensors of an index; None if it is damaged or of another key."""
     try:
         stored = read_tensors(path)
     except UserError:
@@ -161,17 +225,21 @@ def read_stored(path: Path, key: Tensor) -> dict[str, Tensor] | None:
     return stored if complete and torch.equal(stored["key"], key) else None
 
 
-def build(pipeline: Pipeline, name: str, shard: Shard) -> dict[str, Tensor]:
+def build(
+    pipeline: Pipeline, name: str, shard: Shard, progress: Progress = no_progress
+) -> dict[str, Tensor]:
     """Read a sample of the records; return their numbers, values and positions."""
     model, tokenizer = pipeline.model, pipeline.tokenizer
     records = sample_records(model, shard, units_of(model, tokenizer, name, shard))
-    rows, values, positions = [], [], []
+    rows, values, positions, done = [], [], [], 0
     for batch in read_records(model, shard, tokenizer, [name], records=records):
         strength = by_unit(batch.activations[name])  # (B, U, T)
         largest, where = strongest_positions(strength, content(batch, tokenizer))
         rows.append(torch.from_numpy(batch.records))
         values.append(largest)
         positions.append(where.to(torch.int32))
+        done += len(batch.records)
+        progress("reading records", done, len(records))
     order = torch.cat(rows).argsort()
     return {
         "records": torch.cat(rows)[order],
@@ -192,13 +260,23 @@ def sample_records(model: Any, shard: Shard, units: int) -> Ints:
 
 def units_of(model: Any, tokenizer: Tokenizer, name: str, shard: Shard) -> int:
     """Return the number of units of an activation."""
-    (first,) = read_records(model, shard, tokenizer, ["*"], records=np.arange(1))
-    known = {n: x for n, x in first.activations.items() if x.dim() in (3, 4)}
+    known = searchable(model, tokenizer, shard)
     if name not in known:
         raise UserError(
             f"no activation of tokens is called {name!r}; {did_you_mean(name, list(known))}"
         )
-    return by_unit(known[name]).size(1)
+    return known[name]
+
+
+def searchable(model: Any, tokenizer: Tokenizer, shard: Shard) -> dict[str, int]:
+    """Return the activations that have a vector, or heads, at each token: names and units."""
+    (first,) = read_records(model, shard, tokenizer, ["*"], records=np.arange(1))
+    by_token = {
+        name: x
+        for name, x in first.activations.items()
+        if x.dim() in (3, 4) and name.rpartition(".")[2] not in MAPS
+    }
+    return {name: by_unit(x).size(1) for name, x in by_token.items()}
 
 
 def by_unit(activation: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from regard.pipelines.predictor import Predictor
 from regard.recipe import SPLITS
 from regard.tokenizers import Patches, Points, Tokenizer
 from regard.tokenizers.biology import AlphabetTokenizer
+from regard.tokenizers.spans import token_spans
 from regard.tokenizers.step_patches import StepPatches
 
 MOST_READ = 64 << 20  # bytes of the files that are read once more for the texts of records
@@ -60,12 +61,27 @@ def draw_picture(tokenizer: Tokenizer, record: NDArray[Any], text: str = "") -> 
 
 def mark_position(tokenizer: Tokenizer, record: NDArray[Any], position: int) -> str:
     """Return the text of a record around a position, whose token stands in brackets."""
+    left, token, right = split_at(tokenizer, record, position, CONTEXT)
+    return f"{left}[{token}]{right}"
+
+
+def split_at(
+    tokenizer: Tokenizer, record: NDArray[Any], position: int, context: int = 0
+) -> tuple[str, str, str]:
+    """Return the text of a record before a position, at it and after it, without markers; of at
+    most `context` tokens on both sides, all if it is 0.
+    """
     before, after = tokenizer.markers
     has_end = after and record[-1] == tokenizer.end  # records of features have none
     ids = record[: len(record) - after] if has_end else record
-    parts = ids[max(before, position - CONTEXT) : position], ids[position : position + 1]
-    left, token, right = map(tokenizer.decode, (*parts, ids[position + 1 :][:CONTEXT]))
-    return f"{left}[{token}]{right}"
+    if after and record[0] != tokenizer.start:  # blocks of a text have none
+        before = 0
+    first = max(before, position - context) if context else before
+    ids = ids[first : position + 1 + context if context else len(ids)]
+    text = tokenizer.decode(ids)
+    start, stop = token_spans(text, ids, tokenizer)[position - first].tolist()
+    start += len(text[start:stop]) - len(text[start:stop].lstrip() or text[start:stop])
+    return text[:start], text[start:stop], text[stop:]
 
 
 def has_picture(tokenizer: Tokenizer) -> bool:

@@ -15,6 +15,7 @@ layer and norm before it and the bias after it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -237,3 +238,13 @@ class MaskedLM(NeuralSupervisedModel):
 
     def predict(self, source: Inputs, *, tap: Tap | None = None) -> Tensor:
         return self(source, tap=tap)  # type: ignore[no-any-return]
+
+    def read_batch(
+        self, source: Inputs, *, positions: Sequence[int] | None = None, tap: Tap | None = None
+    ) -> Tensor:
+        if positions is None:
+            return self.predict(source, tap=tap)
+        numbers = torch.arange(source.ids.numel(), device=source.ids.device)
+        chosen = numbers.view(source.ids.shape)[:, list(positions)]  # (B, P)
+        logits: Tensor = self(source, positions=chosen.flatten(), tap=tap)  # (B·P, V)
+        return logits.view(*chosen.shape, -1)

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batching import pieces
+from regard.data.targets import Targets
 from regard.decoding.engine import device_of, evaluating
-from regard.evaluation.masked_tokens import encode_masked, predict_masked
+from regard.evaluation.masked_tokens import MASK, encode_masked, predict_masked
 from regard.layers.embeddings import Inputs
 from regard.layers.tap import Tap
 from regard.look.attribution import attribute_outputs, find_embedding
@@ -255,12 +256,18 @@ class TargetReader(LanguageReader):
         self.model.condition(short).predictions(self.short_row, tap=tap)
 
 
+class TokensWithMasks(Tokens):
+    """Tokens of a text with masks."""
+
+    def name(self, token: int) -> str:
+        return MASK if token == self.tokenizer.mask else super().name(token)
+
+
 @register_reader(MaskedPredictor)
 class MaskedReader(Reader):
     """A masked language model: every token is predicted from all others, masked alone."""
 
     at_once = 32  # each takes a forward pass
-    switches = False
 
     def ids(self, given: Given) -> list[int]:
         return encode_masked(given.text, self.tokenizer)
@@ -269,7 +276,7 @@ class MaskedReader(Reader):
         return np.array(self.ids(given), np.int64)
 
     def tokens(self, given: Given) -> Tokens:
-        return Tokens.of(given.text, self.ids(given)[1:-1], self.tokenizer)
+        return TokensWithMasks.of(given.text, self.ids(given)[1:-1], self.tokenizer)
 
     def piece(self, ids: Sequence[int], at: int) -> tuple[int, list[int]]:
         """Return the piece of a long text that holds position `at`, and where it begins."""
@@ -278,17 +285,22 @@ class MaskedReader(Reader):
         start = int(starts[number])
         return start, list(ids[start : start + int(lengths[number])])
 
+    def predicted(self, id: int) -> bool:
+        """Return whether a token is predicted: a mask, or one that is no marker."""
+        return id == self.tokenizer.mask or id not in self.tokenizer.names
+
     def log_probs(self, given: Given, positions: Iterable[int]) -> dict[int, NDArray[np.float64]]:
         """Return log P of every token at positions in `ids`, those of markers left out."""
+        tap = self.tap(given)
         ids, rows = self.ids(given), dict[int, NDArray[np.float64]]()
         by_piece: dict[int, list[int]] = {}
         for at in positions:
-            if ids[at] == self.tokenizer.mask or ids[at] not in self.tokenizer.names:
+            if self.predicted(ids[at]):
                 by_piece.setdefault(self.piece(ids, at)[0], []).append(at)
         for start, chosen in by_piece.items():
             piece = self.piece(ids, start)[1]
             inside = [at - start for at in chosen]
-            logs = predict_masked(self.model, piece, inside, self.tokenizer.mask)
+            logs = predict_masked(self.model, piece, inside, self.tokenizer.mask, tap=tap)
             rows |= dict(zip(chosen, logs, strict=True))
         return rows
 
@@ -319,6 +331,25 @@ class MaskedReader(Reader):
         piece = self.ids(given)[frame.start : frame.stop]
         with evaluating(self.model):
             self.model.vectors(as_inputs(piece, device_of(self.model)), tap=tap)
+
+    @property
+    def measures(self) -> bool:
+        return True
+
+    def subject(self, given: Given, at: int) -> tuple[Subject, Measure] | None:
+        """Return the text with this token masked, and the measure of what the model gives to it; of
+        a mask in the text, to what is expected most there.
+        """
+        ids, at = self.ids(given), at + 1
+        if not 0 < at < len(ids) - 1 or not self.predicted(ids[at]):
+            return None
+        start, piece = self.piece(ids, at)
+        known, piece[at - start] = piece[at - start], self.tokenizer.mask
+        if known == self.tokenizer.mask:
+            logs = predict_masked(self.model, piece, [at - start], known)[0]
+            logs[list(self.tokenizer.names)] = -math.inf
+            known = int(logs.argmax())
+        return Subject.of_ids(self.model, piece, [at - start]), log_probability(known)
 
     def look(self, tap: Tap) -> None:
         ids = [self.tokenizer.start, self.tokenizer.end]
@@ -393,6 +424,19 @@ class PredictionReader(Reader):
     def measures(self) -> bool:
         return bool(self.pipeline.targets.kind.categorical)
 
+    def true_outputs(self, ids: Sequence[int], targets: Ints | None) -> list[int]:
+        kind = self.pipeline.targets.kind
+        return [] if targets is None or not (kind.aligned or kind.single) else targets.tolist()
+
+    def target_columns(self, targets: NDArray[Any]) -> dict[str, list[Any]]:
+        known: Targets = self.pipeline.targets
+        if not known.kind.categorical:
+            values = targets.reshape(len(targets), -1)
+            return {name: values[:, i].tolist() for i, name in enumerate(known.names)}
+        even = np.full(known.n_outputs, 0.5)  # the truth in words depends on no prediction
+        truths = [known.kind.outcome(known, even, row).truth for row in targets]
+        return {", ".join(known.names): truths}
+
     def output_name(self, number: int) -> str:
         return str(PredictionContext(self.pipeline).outputs[number])
 
@@ -435,9 +479,12 @@ class PredictionReader(Reader):
         self.model.predict(as_inputs(ids, device_of(self.model)), tap=tap)
 
 
-def open_reader(pipeline: Pipeline) -> Reader | None:
-    """Return what reads texts with a pipeline; None if it reads other items, or none alone."""
-    if not pipeline.source_tokenizer.reads_text:
-        return None
+def reader_of(pipeline: Pipeline) -> Reader | None:
+    """Return how a pipeline reads, items that are no texts among others; None if it reads pairs."""
     reader = next((READERS[cls] for cls in type(pipeline).__mro__ if cls in READERS), None)
     return None if reader is None else reader(pipeline)
+
+
+def open_reader(pipeline: Pipeline) -> Reader | None:
+    """Return what reads texts with a pipeline; None if it reads other items, or none alone."""
+    return reader_of(pipeline) if pipeline.source_tokenizer.reads_text else None

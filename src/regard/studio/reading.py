@@ -115,8 +115,12 @@ class Tokens:
         spans[:last] = token_spans(text, array[:last], tokenizer)
         return cls(array, utf16_offsets(text)[spans], tokenizer)
 
+    def name(self, token: int) -> str:
+        """Return how a token is shown."""
+        return str(self.tokenizer.text(token))
+
     def names(self, first: int = 0, last: int | None = None) -> list[str]:
-        return [self.tokenizer.text(int(i)) for i in self.ids[first:last]]
+        return [self.name(int(i)) for i in self.ids[first:last]]
 
     def within(self, start: int, stop: int) -> tuple[int, int]:
         """Return the first and the last (exclusive) of the tokens in a part of the text."""
@@ -251,7 +255,6 @@ class Reader(ABC):
     second: ClassVar[str] = ""  # the name of the second text, if one is read
     first: ClassVar[str] = "text"
     at_once: ClassVar[int] = MOST_WINDOW  # tokens that are scored in one answer
-    switches: ClassVar[bool] = True  # whether heads can be switched off
     expects: ClassVar[bool] = True  # whether tokens are predicted
     causal: ClassVar[bool] = False  # the row of a position is that of the token before it
 
@@ -318,8 +321,8 @@ class Reader(ABC):
         source = self.source_tokens(given) if attention.source else None
         if source is not None:
             return source.names()
-        frame = attention.frame
-        return [self.tokenizer.text(int(i)) for i in self.inputs(given)[frame.start : frame.stop]]
+        frame, name = attention.frame, self.tokens(given).name
+        return [name(int(i)) for i in self.inputs(given)[frame.start : frame.stop]]
 
     def subject(self, given: Given, at: int) -> tuple[Subject, Measure] | None:
         """Return what is read up to a position, and the measure of what the model gives to the
@@ -351,6 +354,16 @@ class Reader(ABC):
             [(self.output_name(i), x) for i, x in zip(row, values, strict=True)]
             for row, values in zip(ids.tolist(), p.tolist(), strict=True)
         ]
+
+    def true_outputs(self, ids: Sequence[int], targets: Ints | None) -> list[int]:
+        """Return the number of the true output at each position of a record, -1 where it is
+        unknown, from its tokens and stored targets.
+        """
+        return [*ids[1:], -1] if self.causal else list(ids)
+
+    def target_columns(self, targets: NDArray[Any]) -> dict[str, list[Any]]:
+        """Return the stored targets of records, in words or numbers, by column."""
+        return {}
 
     def effects(self, given: Given, at: int) -> dict[str, Floats] | None:
         """Return by how many bits the log-probability of a token changes with each head off alone,
@@ -389,8 +402,7 @@ class Reader(ABC):
         if subject_work(probe[0]) > MOST_WORK:
             raise UsageError(f"at must be below {at}: patching runs the model for every token")
         shares = patch(clean[0], probe[0], probe[1])
-        ids = probe[0].source.ids[0].tolist()
-        tokens = [self.tokenizer.text(int(i)) for i in ids]
+        tokens = list(map(self.tokens(given).name, probe[0].source.ids[0].tolist()))
         return Heatmap(
             torch.stack(list(shares.values())).numpy(),
             [title_of(name) for name in shares],
@@ -427,7 +439,7 @@ class Reader(ABC):
                 layer,
                 heads=x.size(1),
                 source=layer.endswith(".cross"),
-                switchable=self.switches and f"{layer}.heads" in tap.names,
+                switchable=f"{layer}.heads" in tap.names,
             )
             for name, x in tap.activations.items()
             if (layer := name.removesuffix(".weights")) and x.dim() == 4

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -67,6 +67,7 @@ SANDBOX = (
     "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
+GONE = 499  # as others call it: who asked does not wait for the answer
 PAGE_FIRST = 1.0  # seconds
 WORKERS = 4  # actions at once
 TYPES = {
@@ -117,6 +118,7 @@ class Studio:
         handlers: Mapping[Any, Any] = {
             UserError: user_error,
             HTTPException: http_error,
+            ClientDisconnect: gone,
             Exception: our_error,
         }
         return Gate(
@@ -142,7 +144,7 @@ class Studio:
         arguments = check_arguments(function, await read_object(request))
         async with self.limiter:
             if await request.is_disconnected():
-                return Response(status_code=499)
+                return Response(status_code=GONE)
             call = partial_call(function, arguments)
             body = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
         return Response(body, media_type="application/octet-stream")
@@ -331,6 +333,11 @@ async def http_error(request: Request, error: Exception) -> Response:
     """Answer a request that cannot be served."""
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code)
+
+
+async def gone(request: Request, error: Exception) -> Response:
+    """Answer nobody: the page went on before it had sent its request."""
+    return Response(status_code=GONE)
 
 
 async def our_error(request: Request, error: Exception) -> Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -71,3 +71,13 @@ def decode(message: bytes) -> Any:
         return flat.reshape(shape)
 
     return json.loads(message[4:end], object_hook=restore)
+
+
+def column_json(cells: Sequence[Any]) -> dict[str, Any]:
+    """Return a column as codes and names, the most frequent first, or as numbers."""
+    if not all(isinstance(cell, str) for cell in cells):
+        return {"values": np.array(cells, np.float32)}
+    names, counts = np.unique(np.array(cells, dtype=str), return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    code = {str(names[i]): k for k, i in enumerate(order)}
+    return {"names": list(code), "codes": np.array([code[str(cell)] for cell in cells], np.int32)}

@@ -140,15 +140,18 @@ def has_frame(step: int, every: int, steps: int) -> bool:
     return step % (every * max(1, stride)) == 0 or step == steps
 
 
+def filmed_split(corpus: Corpus, max_len: int) -> Shard:
+    """Return the records that a film numbers; of running text, blocks."""
+    return in_records(corpus.valid or corpus.train, min(BLOCK, max_len), RECORDS)
+
+
 class FilmWriter:
     """Takes the frames of a run, and writes the film after each."""
 
     def __init__(self, run: Path, model: Any, corpus: Corpus) -> None:
         """An error says why there can be no film, before the first step."""
         self.path, self.model, self.tokenizer = run / FILM, model, corpus.tokenizer
-        shard = corpus.valid or corpus.train
-        size = min(BLOCK, int(model.config.max_len))
-        self.shard: Shard = in_records(shard, size, RECORDS)
+        self.shard = filmed_split(corpus, int(model.config.max_len))
         count = count_records(self.shard)
         self.records = np.unique(np.linspace(0, count - 1, min(count, RECORDS)).astype(np.int64))
         if self.path.exists():

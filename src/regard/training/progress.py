@@ -185,11 +185,11 @@ class NotebookLine:
 class LoggedLines:
     """Lines of a log, one now and then."""
 
-    def __init__(self, console: Console) -> None:
-        self.console, self.last = console, time.monotonic()
+    def __init__(self, console: Console, every: float = PLAIN_EVERY) -> None:
+        self.console, self.every, self.last = console, every, time.monotonic()
 
     def show(self, status: Status) -> None:
-        if time.monotonic() - self.last >= PLAIN_EVERY:
+        if time.monotonic() - self.last >= self.every:
             self.last = time.monotonic()
             self.console.print(printable(status.line()), markup=False)
 
@@ -198,14 +198,18 @@ class LoggedLines:
 
 
 class Reporter:
-    """Print progress and warnings on stderr, or on stdout; if `quiet`, only warnings."""
+    """Print progress and warnings on stderr, or on stdout; if `quiet`, only warnings. Without a
+    terminal, progress is a line every so many seconds.
+    """
 
-    def __init__(self, *, quiet: bool = False, stderr: bool = True) -> None:
+    def __init__(
+        self, *, quiet: bool = False, stderr: bool = True, every: float = PLAIN_EVERY
+    ) -> None:
         self.console = Console(stderr=stderr, highlight=False, soft_wrap=True)
         self.quiet = quiet
         self.shows = not quiet  # the line of progress
         self.warned: set[str] = set()  # a warning is printed once
-        self.logged = LoggedLines(self.console)
+        self.logged = LoggedLines(self.console, every)
         self.current: ProgressLine | None = None
         self.activity, self.began, self.first = "", 0.0, 0.0  # what is shown, since when and what
 

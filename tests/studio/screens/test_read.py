@@ -62,7 +62,7 @@ def screen(tmp_path):
         return results[key]
 
     opened = SimpleNamespace(pipeline=pipelines.__getitem__, cached=cached)
-    opened.run = lambda name: tmp_path / name
+    opened.run, opened.version = lambda name: tmp_path / name, lambda name: name
     return Read(opened)
 
 
@@ -179,7 +179,7 @@ def test_patching_the_last_vector_restores_everything(screen):
 
 
 def test_a_film_is_that_of_the_run(screen, tmp_path):
-    assert screen.film("names") == {"steps": None}
+    assert screen.film("names") == screen.film_map("names") == {"steps": None}
     (tmp_path / "names").mkdir()
     logs = torch.randn(3, 2, 4, 5).log_softmax(-1)
     film = Film(
@@ -197,8 +197,13 @@ def test_a_film_is_that_of_the_run(screen, tmp_path):
     assert answer["tokens"] == ["<S>", TOKENIZER.text(4), "<E>"]
     np.testing.assert_allclose(answer["logs"], logs[:, 1], atol=1e-6)
     np.testing.assert_array_equal(answer["top"], film.top_ids[:, 1])
+    assert answer["truths"] == [4, 2, -1]  # what follows each token
     with pytest.raises(UserError, match="number must be from 0 to 1, got 2"):
         screen.film("names", 2)
+    whole = decode(encode(screen.film_map("names")))
+    assert whole["names"] == [TOKENIZER.text(4) + TOKENIZER.text(5), TOKENIZER.text(4)]
+    assert whole["columns"]["tokens"]["values"].tolist() == [2, 1]
+    assert whole["expected"] is None and whole["layers"] == []  # it predicts at each position
 
 
 def test_a_classifier_answers_as_a_whole(screen):

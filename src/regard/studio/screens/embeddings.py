@@ -11,6 +11,7 @@ import numpy as np
 
 from regard.errors import UsageError, UserError, did_you_mean
 from regard.studio.screens import Screen, action, check_range, register_screen
+from regard.studio.wire import column_json
 
 if TYPE_CHECKING:
     from regard.pipelines.vector_sets import VectorSet
@@ -67,7 +68,7 @@ class Embeddings(Screen):
             "width": int(vector_set.vectors.shape[1]),
             "records": None if vector_set.records is None else vector_set.records.astype(np.int32),
             "columns": {
-                key: packed(cells) for key, cells in self._columns(run, vector_set).items()
+                key: column_json(cells) for key, cells in self._columns(run, vector_set).items()
             },
         }
 
@@ -122,13 +123,3 @@ class Embeddings(Screen):
             name: [cells[i] for i in indices if i is not None]
             for name, cells in colour_columns(errors).items()
         }
-
-
-def packed(cells: Sequence[Any]) -> dict[str, Any]:
-    """Return a column as codes and names, the most frequent first, or as numbers."""
-    if not all(isinstance(cell, str) for cell in cells):
-        return {"values": np.array(cells, np.float32)}
-    names, counts = np.unique(np.array(cells, dtype=str), return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    code = {str(names[i]): k for k, i in enumerate(order)}
-    return {"names": list(code), "codes": np.array([code[str(cell)] for cell in cells], np.int32)}

@@ -6,16 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.data.shards import Shard
 from regard.errors import UsageError, UserError
-from regard.studio.pipeline_reading import open_reader
+from regard.look.activation_search import ActivationSearch
+from regard.studio.excitations import activations_json, matches_json
+from regard.studio.film_views import map_json, record_json, split_of
+from regard.studio.jobs import command_line, file_word
+from regard.studio.pipeline_reading import open_reader, reader_of
 from regard.studio.reading import ALL_LAYERS, Cut, Given, Reader, RecentResults, Tokens
 from regard.studio.records import HeldOut
-from regard.studio.screens import Screen, action, figure, register_screen
+from regard.studio.screens import Screen, action, check_range, figure, register_screen
 from regard.training.film import FILM, Film
 
 if TYPE_CHECKING:
     from regard.studio.opened import Opened
 
+MOST_MATCHES = 50
+SEARCH = "search"  # the screen of its jobs
 MODELS = 4  # whose readers are kept
 EXAMPLE = 128  # tokens of running text that are shown first
 
@@ -54,6 +61,7 @@ class Read(ReadingScreen):
         """Return what can be read with a run, and a first text."""
         reader, records = self.find_reader(run), self.records(run)
         entry = {"run": run, "records": records.count, "split": records.split, "reads": None}
+        entry["film"] = (self.opened.run(run) / FILM).exists()
         if reader is None:
             return entry | {"records": records.count if records.has_pages else 0}
         text, second = self.example(reader, records)
@@ -65,9 +73,9 @@ class Read(ReadingScreen):
             "layers": [layer.to_json() for layer in reader.layers],
             "averages": reader.averages,
             "expects": reader.expects,
+            "causal": reader.causal,
             "measures": reader.measures,
             "step": reader.step(Given(text, second)),
-            "film": (self.opened.run(run) / FILM).exists(),
             "size": int(reader.model.vocab_size),
         }
 
@@ -229,12 +237,78 @@ class Read(ReadingScreen):
     @action
     def film(self, run: str, number: int = 0) -> dict[str, Any]:
         """Return the film of training of one of its records; where there is none, no steps."""
-        folder = self.opened.run(run)
-        if not (folder / FILM).exists():
+        film = self.find_film(run)
+        if film is None:
             return {"steps": None}
-        changed = (folder / FILM).stat().st_mtime_ns
-        film = self.opened.cached(("film", run, changed), lambda: Film.read(folder / FILM))
-        return film_json(film, self.reader(run), number)
+        reader = self.film_reader(run)
+        return record_json(film, reader, self.filmed_split(run, reader), number)
+
+    @action
+    def film_map(self, run: str) -> dict[str, Any]:
+        """Return the records of the film as points, and what its heads do, at each step."""
+        film = self.find_film(run)
+        if film is None:
+            return {"steps": None}
+        reader = self.film_reader(run)
+        return map_json(film, reader, self.filmed_split(run, reader))
+
+    def find_film(self, run: str) -> Film | None:
+        """Return the film of a run, also of one that is still training."""
+        path = self.opened.run(run) / FILM
+        if not path.exists():
+            return None
+        key = ("film", run, path.stat().st_mtime_ns)
+        return self.opened.cached(key, lambda: Film.read(path))
+
+    def film_reader(self, run: str) -> Reader:
+        """Return what says what the film of a run is about, which may be items other than texts."""
+        return self.find_reader(run) or reader_of(self.opened.pipeline(run)) or self.reader(run)
+
+    def filmed_split(self, run: str, reader: Reader) -> Shard | None:
+        """Return the records that the film of a run numbers."""
+        key = ("filmed", self.opened.version(run))
+        return self.opened.cached(key, lambda: split_of(reader))
+
+    @action
+    def activations(self, run: str) -> dict[str, Any]:
+        """Return the activations whose units can be searched; a note where there are none."""
+        pipeline = self.opened.pipeline(run)
+        key = ("activations", self.opened.version(run))
+        try:
+            rows = self.opened.cached(key, lambda: activations_json(pipeline))
+        except UserError as error:
+            return {"activations": [], "note": str(error)}
+        return {"activations": rows, "note": ""}
+
+    @action
+    def excite(self, run: str, activation: str, unit: int, count: int = 10) -> dict[str, Any]:
+        """Return the records of the training data that excite a unit most; None where their index
+        is missing, which the command of `search` builds.
+        """
+        check_range("count", count, 1, MOST_MATCHES)
+        of = {
+            "of": f"{activation}:{unit}",
+            "command": command_line(self.search_words(run, activation, unit)),
+        }
+        search = ActivationSearch(self.opened.pipeline(run), activation)
+        if not search.path.exists():
+            return of | {"records": None}
+        key = ("index", self.opened.version(run), activation, search.path.stat().st_mtime_ns)
+        index = self.opened.cached(key, search.stored)
+        if index is None:
+            return of | {"records": None}
+        return of | matches_json(index, self.reader(run), unit, count)
+
+    @action
+    def search(self, run: str, activation: str, unit: int) -> dict[str, Any]:
+        """Start the command that builds the index of an activation and prints these records."""
+        ActivationSearch(self.opened.pipeline(run), activation)  # the name is one
+        words = self.search_words(run, activation, unit)
+        return self.opened.jobs.start(words, SEARCH).to_json()
+
+    def search_words(self, run: str, activation: str, unit: int) -> list[str]:
+        folder = file_word(str(self.opened.from_data(self.opened.run(run).path)))
+        return ["look", folder, "--excites", f"{activation}:{unit}"]
 
     @action
     def tile(
@@ -264,25 +338,6 @@ class Read(ReadingScreen):
     def page(self, run: str, number: int = 0) -> dict[str, Any]:
         """Return the sections of the look page of a record that is no text."""
         return self.records(run).page(number)
-
-
-def film_json(film: Film, reader: Reader, number: int) -> dict[str, Any]:
-    """Return the frames of one record: its tokens, and what was expected at its positions."""
-    if not 0 <= number < len(film.records):
-        raise UserError(f"number must be from 0 to {len(film.records) - 1}, got {number}")
-    top = film.top_ids[:, number].int().numpy()  # (F, P, K)
-    reads = film.ids[number].tolist()
-    known = sorted({int(i) for i in top.ravel()})
-    return {
-        "steps": film.steps.tolist(),
-        "records": len(film.records),
-        "tokens": [reader.tokenizer.text(i) for i in reads if i >= 0],
-        "ids": [i for i in reads if i >= 0],
-        "top": np.ascontiguousarray(top),
-        "logs": np.ascontiguousarray(film.top_logs[:, number].float().numpy()),
-        "names": {str(i): reader.output_name(i) for i in known},
-        "points": np.ascontiguousarray(film.points.float().numpy()),
-    }
 
 
 def given(text: str, second: str, off: list[str] | None) -> Given:

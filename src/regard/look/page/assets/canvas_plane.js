@@ -3,6 +3,7 @@
 const [CLOSEST, NAME_HEIGHT, MOST_ZOOM] = [24, 14, 60]; // pixels, pixels, times
 const [MOST_NAMES, TRIED_NAMES, FEW_POINTS] = [100, 400, 60]; // names shown, tried, and points in view that all have one
 const LONGEST_NAME = 28; // characters
+const MOVING = 300; // milliseconds in which points move
 const [DOT, STRONG_DOT] = [3, 5]; // radii
 const SHAPES = 4; // disc, square, triangle, diamond: for more groups than there are colours
 
@@ -64,14 +65,14 @@ function insidePolygon(x, y, corners) {
   return inside;
 }
 
-// Points in a box around 0 whose longest side is 1.
-function centred(points, dimensions) {
+// Points in a box around 0 whose longest side is 1; `all` are the points that it must hold.
+function centred(points, dimensions, all = points) {
   const count = points.length / dimensions;
   const ends = Array.from({ length: dimensions }, () => [Infinity, -Infinity]);
-  for (let i = 0; i < points.length; i++) {
+  for (let i = 0; i < all.length; i++) {
     const end = ends[i % dimensions];
-    end[0] = Math.min(end[0], points[i]);
-    end[1] = Math.max(end[1], points[i]);
+    end[0] = Math.min(end[0], all[i]);
+    end[1] = Math.max(end[1], all[i]);
   }
   const longest = Math.max(...ends.map(([low, high]) => high - low)) || 1;
   return Float32Array.from({ length: count * dimensions }, (_, i) => (points[i] - (ends[i % dimensions][0] + ends[i % dimensions][1]) / 2) / longest);
@@ -80,9 +81,10 @@ function centred(points, dimensions) {
 /* `points` are flat: `dimensions` numbers each. `choose(i)` is called for a click or Enter, `circle(indices)` for a
    lasso, `walk(i)` where arrow keys go; `lines(i)` is the read-out. `update` changes what is seen: the `palette`, asked
    for whenever something is drawn, the `code` of each point in it and its `shape`, the chosen point, marked, found and
-   selected ones, those hidden, and which are always named. */
-function canvasPlane({ points, dimensions = 2, names, title = "", choose = () => {}, circle = null, walk = () => {}, lines = (i) => [names[i]] }) {
-  const at = centred(points, dimensions);
+   selected ones, those hidden, and which are always named. `move` takes the points to other places of the box, which
+   `all` of them then fill. */
+function canvasPlane({ points, all = points, dimensions = 2, names, title = "", choose = () => {}, circle = null, walk = () => {}, lines = (i) => [names[i]] }) {
+  let at = centred(points, dimensions, all);
   const count = at.length / dimensions;
   const view = { zoom: 1, x: 0, y: 0, turn: 0.6, tilt: 0.4, lasso: false };
   let seen = { palette: () => [css("--accent")], code: () => 0, shape: () => 0, chosen: -1, marked: [], found: new Set(), selected: new Set(), hidden: () => false, always: [], nameAll: true };
@@ -208,6 +210,19 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
   const now = () => {
     cancelAnimationFrame(waiting);
     if (box.clientWidth) draw();
+  };
+
+  let moving = 0;
+  const move = (next) => {
+    cancelAnimationFrame(moving);
+    const [from, to, began] = [at, centred(next, dimensions, all), performance.now()];
+    const step = (time) => {
+      const part = matchMedia("(prefers-reduced-motion: reduce)").matches ? 1 : clamp((time - began) / MOVING, 0, 1);
+      at = part < 1 ? from.map((place, i) => place + part * (to[i] - place)) : to;
+      now();
+      if (part < 1) moving = requestAnimationFrame(step);
+    };
+    moving = requestAnimationFrame(step);
   };
 
   const keep = () => {
@@ -368,5 +383,5 @@ function canvasPlane({ points, dimensions = 2, names, title = "", choose = () =>
     again();
   };
   box.plane = { places: () => Array.from({ length: count }, (_, i) => [xs[i], ys[i]]), seen: () => seen, view, draw: now };
-  return { box, tools, update, show, again };
+  return { box, tools, update, show, again, move };
 }

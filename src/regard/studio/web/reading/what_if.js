@@ -14,7 +14,8 @@ export function WhatIf({ asked, token, layers, off, setOff, about }) {
   const toggle = (/** @type {string} */ name) => setOff(off.includes(name) ? off.filter((one) => one !== name) : [...off, name]);
   const effects = measured && value?.effects && asked && value.at === asked.at ? value.effects : null;
   const width = Math.max(0, ...switchable.map((one) => one.heads));
-  const what = about.expects ? `“${visible(token?.name ?? "")}”` : "the prediction";
+  const known = token && !Number.isNaN(token.bits); // a mask has no bits
+  const what = !about.expects ? "the prediction" : known ? `“${visible(token.name)}”` : "what it expects most here";
   return html`${!switchable.length && html`<p class="note">No heads can be switched off here.</p>`}
     ${switchable.length > 0 && html`<div class="scroll"><table class="head-switches"><caption class="unseen">Heads that are on; a click switches one off</caption>
       <thead><tr><td></td>${Array.from({ length: width }, (_, i) => html`<th scope="col">${i + 1}</th>`)}</tr></thead>
@@ -29,7 +30,7 @@ export function WhatIf({ asked, token, layers, off, setOff, about }) {
     <${Failure} error=${error} />
     ${busy && measured && html`<p class="hint">Measuring …</p>`}
     ${effects && html`<p class="hint">Change of the log-probability of ${what}, in bits, with that head alone off: below 0, it helps.</p>`}
-    ${about.measures && html`<${Lens} asked=${asked} what=${what} /><${Patch} asked=${asked} what=${what} />`}`;
+    ${about.measures && html`<${Lens} asked=${asked} what=${what} /><${Patch} asked=${asked} what=${what} causal=${about.causal} />`}`;
 }
 
 /** @param {{asked: any, what: string}} props */
@@ -39,19 +40,19 @@ function Lens({ asked, what }) {
   const { value, error } = useLatest("read", "lens", args, { delay: 100 });
   return html`<details onToggle=${(/** @type {any} */ e) => setOpen(e.target.open)}><summary>After each block</summary>
     <${Failure} error=${error} />${value?.note && html`<p class="note">${value.note}</p>`}
-    ${value?.rows.length > 0 && html`<div class="scroll"><table class="lens"><thead><tr><th scope="col">after</th><th scope="col">expected</th><th scope="col" class="right">bits of ${what}</th></tr></thead>
+    ${value?.rows.length > 0 && html`<div class="scroll"><table class="lens"><thead><tr><th scope="col">after</th><th scope="col">expected</th><th scope="col" class="right">bits</th></tr></thead>
       <tbody>${value.rows.map((/** @type {any} */ row) => html`<tr><th scope="row">${row.layer}</th><td>${row.outputs.map((/** @type {any} */ [name, p]) => `${visible(name)} ${percent(p)}`).join(", ")}</td><td class="right" data-lens=${row.bits}>${amount(row.bits ?? NaN)}</td></tr>`)}</tbody></table></div>
-      <p class="hint">What would be expected if the blocks after it were left out (the logit lens).</p>`}</details>`;
+      <p class="hint">What would be expected if the blocks after it were left out (the logit lens), and the bits of ${what}.</p>`}</details>`;
 }
 
-/** @param {{asked: any, what: string}} props */
-function Patch({ asked, what }) {
+/** @param {{asked: any, what: string, causal: boolean}} props */
+function Patch({ asked, what, causal }) {
   const [open, setOpen] = useState(false);
   const [other, setOther] = useState("");
   const args = open && asked && other ? { run: asked.run, text: asked.text, second: asked.second, at: asked.at, other } : null;
   const { value, error, busy } = useLatest("read", "patch", args, { delay: 400 });
   return html`<details onToggle=${(/** @type {any} */ e) => setOpen(e.target.open)}><summary>Patch from another text</summary>
-    <${Field} label="Another text, with as many tokens up to here"><input value=${other} onInput=${(/** @type {any} */ e) => setOther(e.target.value)} /></${Field}>
+    <${Field} label=${`Another text, with as many tokens${causal ? " up to here" : ""}`}><input value=${other} onInput=${(/** @type {any} */ e) => setOther(e.target.value)} /></${Field}>
     ${other && html`<${Failure} error=${error} />`}
     ${other && value?.figure && html`<div class=${busy ? "busy" : ""}><${Figure} component=${value.figure} /><p class="hint">1: the vector of the other text there gives ${what} what the other text gives it; 0: nothing changes.</p></div>`}</details>`;
 }

@@ -1,15 +1,15 @@
 // @ts-check
 // Embeddings: vectors as points that can be enlarged, circled, searched, coloured by any column and saved.
 import { useLatest } from "../api.js";
+import { Legend, cellOf, coloursOf } from "../columns.js";
 import { Failure, Field, RunPicker } from "../components.js";
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { download } from "./errors.js";
 // @ts-ignore: made of the components of `regard look`
-import { canvasPlane, format, ramp, rgb, seriesColours, visible } from "/look.js";
+import { canvasPlane, format, visible } from "/look.js";
 
 const SIZES = [500, 2000, 5000, 10000, 20000]; // points
 const LISTED = 60; // points of a selection that are listed
-const STEPS = 32; // colours of a column of numbers
 
 /** @param {any} props */
 export default function Embeddings({ run, state, setRun, setState, go }) {
@@ -62,15 +62,7 @@ function Atlas({ run, data, state, setState, go }) {
     tools.current?.replaceChildren(map.current.tools);
   }, [data]);
   useEffect(() => {
-    const groups = column?.codes;
-    const ends = column?.values ? range(column.values) : [0, 1];
-    map.current.update({
-      palette: () => (groups ? seriesColours() : shades()),
-      code: groups ? (/** @type {number} */ i) => groups[i] % seriesColours().length : (/** @type {number} */ i) => shadeOf(column?.values[i], ends),
-      shape: groups ? (/** @type {number} */ i) => Math.floor(groups[i] / seriesColours().length) : () => 0,
-      hidden: groups && hidden.size ? (/** @type {number} */ i) => hidden.has(groups[i]) : () => false,
-      nameAll: data.records === null,
-    });
+    map.current.update({ ...coloursOf(column, hidden), nameAll: data.records === null });
   }, [data, colour, hidden]);
   useEffect(() => {
     map.current.show(chosen);
@@ -93,41 +85,6 @@ function Atlas({ run, data, state, setState, go }) {
           <h3>Nearest, by the cosine of all ${format(data.width)} dimensions</h3><ol class="near">${neighbours.map((/** @type {any} */ [i, cosine]) => html`<li>${point(i)}<span class="number">${Number(cosine).toFixed(3)}</span></li>`)}</ol>` : html`<p>Choose a point to see what is nearest to it.</p>`}
         ${selected.length > 0 && html`<h3>Selected</h3><div class="tools"><button type="button" onClick=${save}>save as CSV</button><button type="button" onClick=${() => setSelected([])}>none</button></div>
           <ol class="near">${selected.slice(0, LISTED).map((i) => html`<li>${point(i)}</li>`)}</ol>${selected.length > LISTED ? html`<p class="hint">and ${format(selected.length - LISTED)} more</p>` : null}`}</aside></div>`;
-}
-
-/** What the colours mean. @param {{column: any, hidden: Set<number>, toggle: (group: number) => void}} props */
-function Legend({ column, hidden, toggle }) {
-  if (!column) return null;
-  if (column.values) {
-    const [low, high] = range(column.values);
-    return html`<div class="legend"><span>${format(low)}</span><span class="bar" style=${{ background: `linear-gradient(90deg, ${shades().slice(0, -1).join(", ")})` }}></span><span>${format(high)}</span></div>`;
-  }
-  const colours = seriesColours();
-  const counts = new Array(column.names.length).fill(0);
-  for (const code of column.codes) counts[code] += 1;
-  return html`<div class="keys" role="group" aria-label="groups; choose one to hide it">${column.names.map((/** @type {string} */ name, /** @type {number} */ i) => html`<button type="button" aria-pressed=${String(!hidden.has(i))} onClick=${() => toggle(i)}>
-    <i class=${`point shape-${Math.floor(i / colours.length) % 4}`} style=${{ background: colours[i % colours.length] }}></i>${name || "none"} <small>${format(counts[i])}</small></button>`)}</div>`;
-}
-
-const shades = () => ramp("ordered").filter((/** @type {any} */ _, /** @type {number} */ i) => i % (256 / STEPS) === 0).map(rgb).concat([rgb([128, 128, 128])]);
-
-/** @param {number} value @param {number[]} ends */
-function shadeOf(value, [low, high]) {
-  if (!Number.isFinite(value)) return value > 0 ? STEPS - 1 : STEPS; // grey is unknown
-  return Math.round(((value - low) / (high - low || 1)) * (STEPS - 1));
-}
-
-/** @param {ArrayLike<number>} values */
-function range(values) {
-  const finite = Array.from(values).filter(Number.isFinite);
-  return finite.length ? [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))] : [0, 1];
-}
-
-/** @param {any} column @param {number} i */
-function cellOf(column, i) {
-  if (column.codes) return column.names[column.codes[i]] || "none";
-  const value = column.values[i];
-  return Number.isFinite(value) ? format(value) : Number.isNaN(value) ? "unknown" : "∞";
 }
 
 /** The points whose names match a text or /a pattern/; null without a search.

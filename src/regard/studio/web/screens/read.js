@@ -5,6 +5,7 @@ import { Failure, Field, Figure, RunPicker, Slider } from "../components.js";
 import { Attention } from "../reading/attention.js";
 import { canHighlight, coloursOf, highlightOf, inkOn, ramp, rgb, useSheet, useStyles } from "../reading/colours.js";
 import { Editor } from "../reading/editor.js";
+import { Excitations } from "../reading/excitations.js";
 import { Film } from "../reading/film.js";
 import { useTokens } from "../reading/tokens.js";
 import { WhatIf } from "../reading/what_if.js";
@@ -26,7 +27,7 @@ export default function Read({ run, state, setRun, setState, go }) {
         <button type="button" onClick=${() => go("compare", { run, text: state.text ?? "", target: state.target ?? "" })}>Compare</button>`}</div>
     <${Failure} error=${opened.error} />
     ${!run && html`<p class="note">Choose a run to read a text with.</p>`}
-    ${about && (about.reads ? html`<${Reading} key=${run} run=${run} about=${about} state=${state} setState=${setState} />` : html`<${Item} run=${run} state=${state} />`)}`;
+    ${about && (about.reads ? html`<${Reading} key=${run} run=${run} about=${about} state=${state} setState=${setState} />` : html`<${Item} run=${run} about=${about} state=${state} setState=${setState} />`)}`;
 }
 
 /** @param {{about: any, state: any, setState: (patch: any) => void}} props */
@@ -104,6 +105,15 @@ function Reading({ run, about, state, setState }) {
     const there = source ? null : tokens.at(Math.max(0, i));
     if (there) setGoTo(there.start);
   };
+  const openRecord = (/** @type {string} */ record, /** @type {number} */ there) => {
+    if (record === shown) pick(there, false);
+    else {
+      change(record, "");
+      wanted.current = String(there);
+      setState({ at: there });
+    }
+    document.querySelector(".reading-text")?.scrollIntoView({ block: "nearest" });
+  };
   useEffect(() => setGoTo(null), [goTo]);
   const end = tokens.count > 0 ? tokens.at(tokens.count - 1) : null;
   const marker = end && end.start === end.end ? end : null;
@@ -123,12 +133,13 @@ function Reading({ run, about, state, setState }) {
     </section>
     ${(whole.value?.figures ?? []).map((/** @type {any} */ figure) => html`<${Figure} component=${figure} />`)}
     <div class="reading-panels">
-      ${about.expects && html`<section aria-label="Expected here"><h2>Expected here${before(tokens, at, shown)}</h2><${Expected} asked=${positionArgs} token=${token} insert=${insert} state=${state} setState=${setState} /></section>`}
+      ${about.expects && html`<section aria-label="Expected here"><h2>${about.causal ? `Expected here${before(tokens, at, shown)}` : `Expected in place of “${visible(token?.name ?? "")}”`}</h2><${Expected} asked=${positionArgs} token=${token} insert=${insert} state=${state} setState=${setState} /></section>`}
       ${whole.value?.classes && token && html`<section aria-label="Classes here"><h2>Classes here</h2><${Classes} classes=${whole.value.classes} at=${at} /></section>`}
       <section aria-label="Where it looked"><h2>Where it looked</h2><${Attention} asked=${positionArgs} layers=${about.layers} averages=${about.averages} state=${state} setState=${setState} onPick=${pick} pinned=${pinned} setPinned=${setPinned} /></section>
       <section aria-label="What if"><h2>What if</h2><${WhatIf} asked=${positionArgs} token=${token} layers=${about.layers} off=${off} setOff=${setOff} about=${about} /></section>
     </div>
-    ${about.film && html`<${Film} run=${run} />`}`;
+    <${Excitations} run=${run} openRecord=${openRecord} />
+    ${about.film && html`<${Film} run=${run} layers=${about.layers} setState=${setState} />`}`;
 }
 
 /** The colours of a token. @param {string} what @param {number} value @param {number} most */
@@ -210,11 +221,12 @@ function Classes({ classes, at }) {
   return html`<ul class="expected-list">${rows.map((/** @type {any} */ [name, p]) => html`<li><span class="name">${name}</span><span class="track"><span class="fill" style=${{ width: `${100 * p}%` }}></span></span><span class="number" data-token=${name} data-p=${p}>${percent(p)}</span></li>`)}</ul>`;
 }
 
-/** A record that is no text: the page of regard look about it. @param {{run: string, state: any}} props */
-function Item({ run, state }) {
+/** A record that is no text: the page of regard look about it. @param {{run: string, about: any, state: any, setState: (patch: any) => void}} props */
+function Item({ run, about, state, setState }) {
   const { value, error, busy } = useLatest("read", "page", { run, number: Number(state.record || 0) });
   return html`<${Failure} error=${error} />${busy && html`<p class="note">Reading …</p>`}
     ${value && html`<div class=${busy ? "busy" : ""}><h2>${value.title}</h2>${value.warnings.map((/** @type {string} */ text) => html`<p class="notice">${text}</p>`)}
       ${value.sections.map((/** @type {any} */ section) => html`<section>${section.title && html`<h2>${section.title}</h2>`}${section.note && html`<p class="note">${section.note}</p>`}
-        ${section.rows.map((/** @type {any[]} */ row) => html`<div class="row">${row.map((figure) => html`<${Figure} component=${figure} />`)}</div>`)}</section>`)}</div>`}`;
+        ${section.rows.map((/** @type {any[]} */ row) => html`<div class="row">${row.map((figure) => html`<${Figure} component=${figure} />`)}</div>`)}</section>`)}</div>`}
+    ${about.film && html`<${Film} run=${run} layers=${[]} setState=${setState} />`}`;
 }
