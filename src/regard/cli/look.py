@@ -132,10 +132,10 @@ def command(
     figures = {"png": png, "svg": svg, "pdf": pdf}
     check_folders(figures)
     run = run if has_strip(run) else announced(run)
-    if shapes or excites:
-        return (
-            print_shapes(run, text, target, json) if shapes else search(run, excites, device, json)
-        )
+    if shapes:
+        return print_shapes(run, text, target, json)
+    if excites:
+        return search(run, excites, device, json)
     request = LookRequest(text=text, target=target, beams=beams, device=device, log=log)
     if live:
         views = {"target": target, "beams": beams, "prior": prior, "steps": steps}
