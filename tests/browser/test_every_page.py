@@ -5,14 +5,17 @@ axe-core, both themes have contrast and a phone is wide enough.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import torch
-from conftest import AXE, Watched
+from conftest import AXE, StudioTab, Watched
 from hostile_runs import IMAGE, NAME, RUNS, SCRIPT, text
 from readable import faults_of
+from studio_server import running
 
 from regard.cli.look import live_page, page_of, step_page, strip_page
 from regard.inspection import inspect_data
@@ -186,3 +189,73 @@ def check(tab, path):
     assert page.locator(".undrawn").count() == 0
     assert faults(tab) == []
     assert {url for url in tab.requests if not url.startswith(("data:", "blob:"))} == {page.url}
+
+
+QUOTED_TEXT = quote(text(500))
+SCREENS = {  # a screen, a run, and what else the address says
+    "runs": ("runs", "label", ""),
+    "runs, curves": ("runs", "language", "&chosen={chosen}"),
+    "data": ("data", "label", ""),
+    "data, records": ("data", "label", f"&view=records&text={quote(IMAGE)}"),
+    "read, language model": ("read", "language", f"&text={QUOTED_TEXT}"),
+    "read, masked": ("read", "masked", f"&text={QUOTED_TEXT}"),
+    "read, label": ("read", "label", "&record=0"),
+    "read, position-label": ("read", "position_label", "&record=1"),
+    "read, translation": ("read", "target", "&record=0"),
+    "read, images": ("read", "images", "&record=0"),
+    "step": ("step", "language", f"&text={QUOTED_TEXT}"),
+    "compare, models": ("compare", "language", f"&text={QUOTED_TEXT}&other={{counts}}"),
+    "compare, rows": ("compare", "compared", f"&text={QUOTED_TEXT}"),
+    "errors, label": ("errors", "label", f"&text={quote('javascript')}"),
+    "errors, value": ("errors", "value", ""),
+    "embeddings, label": ("embeddings", "label", "&point=0"),
+    "embeddings, vectors": ("embeddings", "vectors", ""),
+    "play, language model": ("play", "language", f"&text={QUOTED_TEXT}"),
+    "play, beams": ("play", "language", "&mode=beam&text=one"),
+    "play, translation": ("play", "target", f"&text={QUOTED_TEXT}"),
+    "play, masked": ("play", "masked", f"&text={QUOTED_TEXT} <mask>"),
+    "play, forecast": ("play", "forecast", ""),
+    "train": ("train", "label", "&files={file}&target={column}"),
+    "lectures": ("lectures", "label", ""),
+    "an error": ("read", "unknown", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def studio(runs):
+    pytest.importorskip("starlette")
+    for name in {run for _, run, _ in SCREENS.values() if run in RUNS} | {"counts"}:
+        runs[name]
+    with running(runs.folder / "runs", runs.folder) as studio:
+        yield studio
+
+
+@pytest.fixture(scope="module")
+def signed_in(chromium, studio):
+    """A tab of the studio that all screens are opened in."""
+    context = chromium.new_context(viewport={"width": 1100, "height": 800})
+    tab = StudioTab(context.new_page(), studio=studio)
+    tab.watch()
+    tab.page.goto(studio.link())
+    tab.page.wait_for_selector("main h1")
+    yield tab
+    context.close()
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_of_the_studio(name, signed_in, runs):
+    screen, run, more = SCREENS[name]
+    page = signed_in.page
+    page.set_viewport_size({"width": 1100, "height": 800})
+    page.emulate_media(color_scheme="light")
+    signed_in.errors.clear()
+    signed_in.requests.clear()
+    named = {one: quote(f"{one}{NAME}") for one in (run, "counts")}
+    named["chosen"] = quote(json.dumps([f"{run}{NAME}", f"label{NAME}"]))
+    named |= {"file": quote(f"label/{NAME}.csv"), "column": quote(IMAGE)}
+    signed_in.show(f"{screen}?run={named[run]}{more.format(**named)}")
+    page.mouse.move(300, 500)
+    assert bool(page.locator("main [role=alert]").count()) == (name == "an error")
+    assert faults(signed_in) == []
+    home = f"http://{signed_in.studio.host}/"
+    assert [one for one in signed_in.requests if not one.startswith((home, "data:", "blob:"))] == []

@@ -6,7 +6,7 @@ function drawToken(token) {
   const long = Array.from(token).length > LONGEST_TOKEN;
   const text = svg("text", { x: 0, y: LEAF_HEIGHT - 8 }, token);
   const box = svg("svg", { x: 7, y: 3 - LEAF_HEIGHT, width: long ? TOKEN_WIDTH : "100%", height: LEAF_HEIGHT }, text);
-  return [box, long ? svg("text", { x: 7 + TOKEN_WIDTH, y: -5 }, "…") : null];
+  return [box, svg("text", { x: 7 + TOKEN_WIDTH, y: -5 }, long ? "…" : "")];
 }
 
 // The best path is a straight line at the top; the first child of a node is as high as the node, the others start
