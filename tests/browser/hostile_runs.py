@@ -88,7 +88,12 @@ def vectors(folder: Path) -> Path:
     path = folder / f"{NAME}.txt"
     path.write_text("\n".join(text(i, 12) for i in range(RECORDS)) + "\n")
     return train(
-        folder, path, {"name": "skipgram", "d_model": 8}, task="vectors", data={"format": "lines"}
+        folder,
+        path,
+        {"name": "skipgram", "d_model": 8},
+        task="vectors",
+        tokenizer="words",
+        data={"format": "lines"},
     )
 
 

@@ -192,39 +192,44 @@ def check(tab, path):
 
 
 QUOTED_TEXT = quote(text(500))
-SCREENS = {  # a screen, a run, and what else the address says
-    "runs": ("runs", "label", ""),
-    "runs, curves": ("runs", "language", "&chosen={chosen}"),
-    "data": ("data", "label", ""),
-    "data, records": ("data", "label", f"&view=records&text={quote(IMAGE)}"),
-    "read, language model": ("read", "language", f"&text={QUOTED_TEXT}"),
-    "read, masked": ("read", "masked", f"&text={QUOTED_TEXT}"),
-    "read, label": ("read", "label", "&record=0"),
-    "read, position-label": ("read", "position_label", "&record=1"),
-    "read, translation": ("read", "target", "&record=0"),
-    "read, images": ("read", "images", "&record=0"),
-    "step": ("step", "language", f"&text={QUOTED_TEXT}"),
-    "compare, models": ("compare", "language", f"&text={QUOTED_TEXT}&other={{counts}}"),
-    "compare, rows": ("compare", "compared", f"&text={QUOTED_TEXT}"),
-    "errors, label": ("errors", "label", f"&text={quote('javascript')}"),
-    "errors, value": ("errors", "value", ""),
-    "embeddings, label": ("embeddings", "label", "&point=0"),
-    "embeddings, vectors": ("embeddings", "vectors", ""),
-    "play, language model": ("play", "language", f"&text={QUOTED_TEXT}"),
-    "play, beams": ("play", "language", "&mode=beam&text=one"),
-    "play, translation": ("play", "target", f"&text={QUOTED_TEXT}"),
-    "play, masked": ("play", "masked", f"&text={QUOTED_TEXT} <mask>"),
-    "play, forecast": ("play", "forecast", ""),
-    "train": ("train", "label", "&files={file}&target={column}"),
-    "lectures": ("lectures", "label", ""),
-    "an error": ("read", "unknown", ""),
+SCREENS = {  # a screen, a run, what else the address says, and what is there once it is drawn
+    "runs": ("runs", "label", "", ".card table"),
+    "runs, curves": ("runs", "language", "&chosen={chosen}", ".component.lines svg path"),
+    "data": ("data", "label", "", "article .component table"),
+    "data, records": ("data", "label", f"&view=records&text={quote(IMAGE)}", "td.record"),
+    "read, language model": ("read", "language", f"&text={QUOTED_TEXT}", "[data-p]"),
+    "read, masked": ("read", "masked", f"&text={QUOTED_TEXT}", "[data-p]"),
+    "read, label": ("read", "label", "&record=0", ".component.answer"),
+    "read, position-label": ("read", "position_label", "&record=1", ".component.heatmap canvas"),
+    "read, translation": ("read", "target", "&record=0", "[data-p]"),
+    "read, images": ("read", "images", "&record=0", ".image-maps canvas"),
+    "step": ("step", "language", f"&text={QUOTED_TEXT}", ".stepper"),
+    "compare, models": (
+        "compare",
+        "language",
+        f"&text={QUOTED_TEXT}&other={{counts}}",
+        "text=bits in all",
+    ),
+    "compare, rows": ("compare", "compared", f"&text={QUOTED_TEXT}", ".surprise"),
+    "errors, label": ("errors", "label", "&text=javascript", ".slices"),
+    "errors, value": ("errors", "value", "", ".slices"),
+    "embeddings, label": ("embeddings", "label", "&point=0", ".near li"),
+    "embeddings, vectors": ("embeddings", "vectors", "", ".plane canvas"),
+    "play, language model": ("play", "language", f"&text={QUOTED_TEXT}", ".samples li"),
+    "play, beams": ("play", "language", "&mode=beam&text=one", ".beam-tree svg"),
+    "play, translation": ("play", "target", f"&text={QUOTED_TEXT}", ".ribbons path"),
+    "play, masked": ("play", "masked", f"&text={QUOTED_TEXT} <mask>", ".filters, .expected-list"),
+    "play, forecast": ("play", "forecast", "", ".component svg"),
+    "train": ("train", "label", "&files={file}&target={column}", ".command code"),
+    "lectures": ("lectures", "label", "", "td button"),
+    "an error": ("read", "unknown", "", "[role=alert]"),
 }
 
 
 @pytest.fixture(scope="module")
 def studio(runs):
     pytest.importorskip("starlette")
-    for name in {run for _, run, _ in SCREENS.values() if run in RUNS} | {"counts"}:
+    for name in {run for _, run, *_ in SCREENS.values() if run in RUNS} | {"counts"}:
         runs[name]
     with running(runs.folder / "runs", runs.folder) as studio:
         yield studio
@@ -244,7 +249,7 @@ def signed_in(chromium, studio):
 
 @pytest.mark.parametrize("name", SCREENS)
 def test_a_screen_of_the_studio(name, signed_in, runs):
-    screen, run, more = SCREENS[name]
+    screen, run, more, ready = SCREENS[name]
     page = signed_in.page
     page.set_viewport_size({"width": 1100, "height": 800})
     page.emulate_media(color_scheme="light")
@@ -254,7 +259,8 @@ def test_a_screen_of_the_studio(name, signed_in, runs):
     named["chosen"] = quote(json.dumps([f"{run}{NAME}", f"label{NAME}"]))
     named |= {"file": quote(f"label/{NAME}.csv"), "column": quote(IMAGE)}
     signed_in.show(f"{screen}?run={named[run]}{more.format(**named)}")
-    page.mouse.move(300, 500)
+    page.wait_for_selector(ready, state="attached")
+    signed_in.rest()
     assert bool(page.locator("main [role=alert]").count()) == (name == "an error")
     assert faults(signed_in) == []
     home = f"http://{signed_in.studio.host}/"
