@@ -18,6 +18,7 @@ from regard.run_folders import (
     mark_latest,
     measurements,
     remove,
+    row_run,
     winner,
 )
 
@@ -105,6 +106,14 @@ def test_the_winner_is_the_run_of_the_first_row(tmp_path, fold):
     shutil.rmtree(comparison / "svm")
     assert winner(comparison) is None
     assert winner(tmp_path) is None and winner(comparison / "cnn") is None
+
+
+@pytest.mark.parametrize("place", ["svm", "words/svm", "words/svm/fold-000"])
+def test_the_run_of_a_row_is_found_in_a_folder_that_was_moved(tmp_path, place):
+    run = make_run(tmp_path / "now" / place)
+    row = {"model": "svm words", "metrics": {}, "runs": [f"/work/before/{place}"]}
+    assert row_run(tmp_path / "now", row) == run
+    assert row_run(tmp_path / "empty", row | {"runs": [str(run)]}) is None  # not in there
 
 
 def test_a_folder_with_a_recipe_alone_is_no_run(tmp_path):

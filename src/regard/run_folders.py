@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from regard.errors import UserError
 from regard.registry import TASKS
-from regard.storage import Event, RunMetadata, StoredComparison, read_json, read_lines
+from regard.storage import Event, RunMetadata, StoredComparison, StoredRow, read_json, read_lines
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 RECIPE, METADATA, METRICS = "recipe.toml", "regard.json", "metrics.jsonl"
@@ -54,9 +54,18 @@ def winner(folder: Path) -> Path | None:
     """Return the run of the best row of a comparison; None if the folder holds none."""
     if not is_comparison(folder):
         return None
-    best = folder / read_json(folder / COMPARISON, StoredComparison)["rows"][0]["model"]
-    runs = [run for run in (best, best / FOLD) if (run / CONFIG).is_file()]
-    return runs[0] if runs else None
+    return row_run(folder, read_json(folder / COMPARISON, StoredComparison)["rows"][0])
+
+
+def row_run(folder: Path, row: StoredRow) -> Path | None:
+    """Return the first run of a row of a comparison, whose folder may have been moved since; None
+    if it is not in there.
+    """
+    model = row["model"]
+    named = [Path(run).parts for run in row.get("runs", [])[:1]] or [(model,), (model, FOLD)]
+    places = [folder.joinpath(*parts[-n:]) for parts in named for n in range(1, DEPTH)]
+    inside = (path for path in places if path.is_relative_to(folder) and ".." not in path.parts)
+    return next((path for path in inside if (path / CONFIG).is_file()), None)
 
 
 def mark_latest(folder: Path, parent: Path = Path(RUNS)) -> None:

@@ -556,6 +556,7 @@ class StoredRow(TypedDict):
 
     model: str
     metrics: dict[str, dict[str, Any]]
+    runs: NotRequired[list[str]]  # as they were named where the comparison ran
 
 
 class StoredComparison(TypedDict):

@@ -37,6 +37,14 @@ class Watched:
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
+    def watch(self) -> None:
+        """Keep what goes wrong in the tab, and what it requests."""
+        page = self.page
+        page.on("console", lambda m: m.type == "error" and self.errors.append(m.text))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("dialog", lambda dialog: (self.errors.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: self.requests.append(request.url))
+
     def open(self, path: Path) -> Any:
         """Open a file and wait until everything on it is drawn."""
         self.page.goto(path.as_uri())
@@ -75,10 +83,7 @@ def browser_page(chromium: Any, looked_at: set[frozenset[str]]) -> Iterator[Watc
     context = chromium.new_context(viewport={"width": 1100, "height": 800}, offline=True)
     watched = Watched(context.new_page())
     page = watched.page
-    page.on("console", lambda m: m.type == "error" and watched.errors.append(m.text))
-    page.on("pageerror", lambda error: watched.errors.append(str(error)))
-    page.on("dialog", lambda dialog: (watched.errors.append(dialog.message), dialog.dismiss()))
-    page.on("request", lambda request: watched.requests.append(request.url))
+    watched.watch()
     yield watched
     kinds = frozenset(
         page.evaluate("[...document.querySelectorAll('[data-kind]')].map(e => e.dataset.kind)")

@@ -45,7 +45,7 @@
     const colour = element.closest("svg") ? style.fill : style.color;
     if (!element.closest(".letter")) judge(element, colour, large ? GRAPHICS : TEXT, `text “${text.slice(0, 30)}” <${element.tagName} ${element.className.baseVal ?? element.className}>`);
   }
-  const marks = { ".curve": "stroke", ".edge": "stroke", ".interval": "stroke", "svg .point": "fill", "svg .fill": "fill" };
+  const marks = { ".curve": "stroke", ".edge": "stroke", "svg .interval": "stroke", "svg .point": "fill", "svg .fill": "fill" };
   for (const [selector, property] of Object.entries(marks))
     for (const element of document.querySelectorAll(selector))
       if (shown(element)) judge(element, getComputedStyle(element)[property], GRAPHICS, `${property} of ${selector}`);

@@ -14,9 +14,9 @@ from typing import Any
 from regard.errors import UserError
 from regard.look.page import Page, Surprise, Table
 from regard.pipelines import load
-from regard.storage import read_json
+from regard.run_folders import COMPARISON, row_run
+from regard.storage import StoredComparison, read_json
 
-COMPARISON = "compare.json"  # in the folder of a comparison
 Strip = tuple[list[str], list[tuple[str, list[float]]]]  # tokens, and the bits of each by model
 
 
@@ -48,13 +48,8 @@ def scores_symbols(folder: Path) -> bool:
 
 def open_rows(folder: Path) -> dict[str, Path]:
     """Return the run of each row of a comparison, the best first."""
-    document = read_json(folder / COMPARISON, dict[str, Any])
-    runs: dict[str, Path] = {}
-    for row in document["rows"]:
-        first = Path(row["runs"][0])  # as it was named where the comparison ran
-        here = folder / first.name
-        runs[row["model"]] = here if here.exists() else first
-    return runs
+    document = read_json(folder / COMPARISON, StoredComparison)
+    return {row["model"]: row_run(folder, row) or Path(row["runs"][0]) for row in document["rows"]}
 
 
 def compare_surprise(folder: Path, text: str, target: str = "") -> Strip:

@@ -42,7 +42,9 @@ def screen(tmp_path):
         for rank, name in enumerate(("bigram", "unigram"), start=1)
     ]
     folder = tmp_path / "both"
-    folder.mkdir()
+    for name in ("bigram", "unigram"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "config.json").touch()
     document = {
         "split": "test",
         "symbols": 9,
@@ -99,7 +101,8 @@ def test_the_rows_of_a_comparison_have_their_table_and_strips(screen):
     assert verdict["data"]["paragraphs"] == ["Use <b>bigram</b>."]
     assert table["data"]["rows"][0][:3] == ["1", "bigram", "2 [1.9, 2.1]"]
     assert intervals["data"]["labels"] == ["bigram", "unigram"]
-    assert answer["rows"] == ["bigram", "unigram"] and answer["scores"]
+    assert answer["rows"] == [("bigram", "both/bigram"), ("unigram", "both/unigram")]
+    assert answer["scores"]
     strip, sums = screen.strips("both", "abc")["figures"]
     for row in strip["data"]["rows"]:
         np.testing.assert_allclose(row["bits"], bits(screen, row["name"], "abc"), atol=1e-4)

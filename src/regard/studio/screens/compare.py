@@ -12,7 +12,7 @@ from regard.errors import UserError
 from regard.look.page import Component, Contributions, Intervals, Surprise, Table, Tagged, Text
 from regard.look.page.document import cell
 from regard.look.surprise_page import scores_symbols, surprise_under, worst_symbol
-from regard.run_folders import COMPARISON, is_comparison
+from regard.run_folders import COMPARISON, is_comparison, row_run
 from regard.storage import StoredComparison, read_json
 from regard.studio.reading import Given, Reader
 from regard.studio.screens import action, figure, register_screen
@@ -78,7 +78,7 @@ class Compare(ReadingScreen):
         intervals = draw_metric(document, document["ranked_by"])
         return {
             "figures": [figure(one) for one in [*components, *([intervals] if intervals else [])]],
-            "rows": [row["model"] for row in document["rows"] if self.row_name(path, row["model"])],
+            "rows": list(self.row_names(path, document).items()),
             "scores": scores,
             "paired": "sentences" in document,
         }
@@ -90,8 +90,8 @@ class Compare(ReadingScreen):
         if not scores_symbols(path):
             raise UserError(f"{folder} compares models that give symbols no probability")
         document = read_json(path / COMPARISON, StoredComparison)
-        names = {row["model"]: self.row_name(path, row["model"]) for row in document["rows"]}
-        pipelines = {model: self.opened.pipeline(name) for model, name in names.items() if name}
+        names = self.row_names(path, document)
+        pipelines = {model: self.opened.pipeline(name) for model, name in names.items()}
         if not pipelines:
             raise UserError(f"{folder} holds none of its rows")
         paired = "sentences" in document
@@ -122,14 +122,10 @@ class Compare(ReadingScreen):
             raise UserError(f"{folder} is one run; `regard compare FILE` makes a comparison")
         return path
 
-    def row_name(self, folder: Path, model: str) -> str:
-        """Return the name of the run of a row; "" where it is not in the folder."""
-        name = f"{self.opened.name(folder)}/{model}"
-        try:
-            self.opened.run(name)
-        except UserError:
-            return ""
-        return name
+    def row_names(self, folder: Path, document: StoredComparison) -> dict[str, str]:
+        """Return the name of the run of each row, by model; those that are missing are left out."""
+        runs = {row["model"]: row_run(folder, row) for row in document["rows"]}
+        return {model: self.opened.name(run) for model, run in runs.items() if run}
 
 
 def scored(reader: Reader, given: Given) -> tuple[list[str], np.ndarray] | None:

@@ -89,7 +89,7 @@ function App() {
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the screen</a>
     <header class="topbar"><span class="brand">regard <span>studio</span></span>
       <nav aria-label="Screens"><ul>${menu.map((/** @type {any} */ one) => html`<li><a href=${hashOf(one.name, state.run ? { run: state.run } : {})} aria-current=${one === current ? "page" : null}>${one.title}</a></li>`)}</ul></nav>
-      <span class="folder" title="the folder that is open">${started.folder}</span></header>
+      <span class="folder" title=${`the folder that is open: ${started.folder}`}>${started.folder}</span></header>
     <${Screen} name=${current.name} title=${current.title} state=${state} />`;
 }
 

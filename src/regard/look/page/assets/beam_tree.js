@@ -1,9 +1,12 @@
 // The hypotheses of a beam search: one column per step, the winner's path drawn through them.
-const [STEP_WIDTH, LEAF_HEIGHT, LONGEST_TOKEN] = [96, 24, 9];
+const [STEP_WIDTH, LEAF_HEIGHT, LONGEST_TOKEN, TOKEN_WIDTH] = [96, 24, 9, 60];
 
-function shorten(text) {
-  const characters = Array.from(text);
-  return characters.length > LONGEST_TOKEN ? characters.slice(0, LONGEST_TOKEN - 1).join("") + "…" : text;
+// A long token is cut by a box, not in its text, which is what the node is called.
+function drawToken(token) {
+  const long = Array.from(token).length > LONGEST_TOKEN;
+  const text = svg("text", { x: 0, y: LEAF_HEIGHT - 8 }, token);
+  const box = svg("svg", { x: 7, y: 3 - LEAF_HEIGHT, width: long ? TOKEN_WIDTH : "100%", height: LEAF_HEIGHT }, text);
+  return [box, svg("text", { x: 7 + TOKEN_WIDTH, y: -5 }, long ? "…" : "")];
 }
 
 // The best path is a straight line at the top; the first child of a node is as high as the node, the others start
@@ -62,7 +65,7 @@ renderers["beam-tree"] = (data) => {
         "aria-label": `${shown}, step ${node.step}, ${score}, ${status}`,
       },
       svg("rect", { x: -6, y: -LEAF_HEIGHT + 5, width: STEP_WIDTH - 12, height: LEAF_HEIGHT, fill: "transparent" }),
-      svg("circle", { r: best.has(node.id) ? 5 : 4 }), svg("text", { x: 7, y: -5 }, shorten(shown)));
+      svg("circle", { r: best.has(node.id) ? 5 : 4 }), ...drawToken(shown));
     return withTip(group, () => [shown, `the text up to here: ${score}`, `step ${node.step}, ${status}`]);
   };
   const edges = data.nodes.filter((node) => node.parent !== null).sort((a, b) => rank(a) - rank(b)); // the best path over all

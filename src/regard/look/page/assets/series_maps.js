@@ -61,6 +61,7 @@ renderers["series-maps"] = (data) => {
   };
   const draw = () => {
     width = Math.min(LARGEST_SERIES, box.clientWidth || LARGEST_SERIES);
+    ticks.style.width = `${width}px`;
     const context = canvasOf(canvas, width, height);
     paint(context, width, height, chosen, 1.5);
     const place = query - marker;
@@ -113,7 +114,6 @@ renderers["series-maps"] = (data) => {
   const thumbs = count === 1 ? [] : names.map((name, i) =>
     withTip(el("button", { class: "thumb", type: "button", "aria-label": name, style, click: () => { chosen = i; draw(); } }), () => [name]));
   const ticks = el("div", { class: "steps", "aria-hidden": "true" }, ...[0, 0.25, 0.5, 0.75, 1].map((part) => el("span", {}, `${part ? "" : "step "}${format(1 + Math.round(part * (steps - 1)))}`)));
-  onWidth(ticks, () => (ticks.style.width = `${Math.min(LARGEST_SERIES, box.clientWidth || LARGEST_SERIES)}px`));
   box.append(canvas, ticks, key, readout);
   if (whole) box.prepend(el("div", { class: "toolbar" }, el("div", { class: "toggle" }, whole)));
   onWidth(box, draw);

@@ -400,7 +400,7 @@ renderers.steps = (data) => {
     ...groups[1].map((group) => el("option", { value: group.first }, group.stages[0].path.map(label).join(" › "))));
   // In the studio a token can be chosen; a page has one.
   const tell = (name, detail) => box.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
-  const tokens = el("p", { class: "tokens" }, ...data.tokens.map((token, i) => el(data.movable ? "button" : "span", {
+  const tokens = el("p", { class: "tokens", ...(data.movable ? {} : { tabindex: 0, role: "group", "aria-label": "tokens" }) }, ...data.tokens.map((token, i) => el(data.movable ? "button" : "span", {
     type: data.movable ? "button" : null, class: i === data.position ? "token chosen" : "token", "aria-current": i === data.position ? "true" : null,
     ...(data.movable ? { click: () => tell("choose-token", i) } : {}),
   }, tokenOrName(token))));
@@ -414,7 +414,7 @@ renderers.steps = (data) => {
     el("div", { class: "controls" }, el("div", { class: "toggle", role: "group", "aria-label": "level of detail" }, ...buttons), chooser),
     panel);
   box.addEventListener("keydown", (event) => {
-    const own = event.target.closest("input, select, summary, textarea");
+    const own = event.target === tokens || event.target.closest("input, select, summary, textarea");
     const pressed = event.target.closest("button");
     if (own || event.altKey || event.ctrlKey || event.metaKey) return;
     const act = { " ": pressed ? null : toggle, ArrowRight: () => (stop(), step(1)), ArrowLeft: () => (stop(), step(-1)), ArrowDown: () => zoom(state.level + 1), ArrowUp: () => zoom(state.level - 1), Home: () => jump(0), End: () => jump(count() - 1) }[event.key];

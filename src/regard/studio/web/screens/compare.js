@@ -37,7 +37,7 @@ function Rows({ folder, value, state, setState, go }) {
   const [verdict, ...figures] = value.figures;
   return html`<section><h2>The verdict</h2><${Figure} component=${verdict} /></section>
     ${figures.map((/** @type {any} */ one) => html`<section><${Figure} component=${one} /></section>`)}
-    <p class="tools">${value.rows.map((/** @type {string} */ row) => html`<button type="button" onClick=${() => go("read", { run: `${folder}/${row}`, text, target: second })}>Read with ${row}</button>`)}</p>
+    <p class="tools">${value.rows.map((/** @type {string[]} */ [row, name]) => html`<button type="button" onClick=${() => go("read", { run: name, text, target: second })}>Read with ${row}</button>`)}</p>
     ${value.scores && html`<section><h2>One text under all rows</h2>
       <${Field} label=${value.paired ? "Source" : "Text"}><textarea rows="2" value=${text} onInput=${(/** @type {any} */ e) => change(e.target.value, second)}></textarea></${Field}>
       ${value.paired && html`<${Field} label="Translation"><textarea rows="2" value=${second} onInput=${(/** @type {any} */ e) => change(text, e.target.value)}></textarea></${Field}>`}

@@ -125,7 +125,7 @@ function Reading({ run, about, state, setState }) {
         chosen=${token} onText=${(/** @type {string} */ next, /** @type {number} */ place) => { paired ? change(text ?? "", next) : change(next, second); setCaret(place); }}
         onCaret=${setCaret} setVisible=${setVisible} goTo=${goTo} />
       ${marker && pages.length === 1 && html`<button type="button" class=${`marker ${at === marker.i ? "here" : ""}`} onClick=${() => setGoTo(shown.length)} title=${surprise(marker.bits)} style=${Number.isNaN(value(tokens.parts.get(pages[0].start), marker.i)) ? {} : paper(what, value(tokens.parts.get(pages[0].start), marker.i), most)}>${marker.name} ${Number.isNaN(marker.bits) ? "" : `${amount(marker.bits)} bits`}</button>`}
-      <p class="readout" role="status" data-at=${at ?? ""} data-bits=${token ? token.bits : ""} data-rank=${token ? token.rank : ""}>${describe(token, at, tokens, what, value, whole.value, about)}</p>
+      <p class="readout" role="status" data-at=${at ?? ""} data-bits=${token ? token.bits : ""} data-rank=${token ? token.rank : ""} data-added=${(what === "adds" && token && whole.value.added.values[token.i]) ?? ""}>${describe(token, at, tokens, what, value, whole.value, about)}</p>
       ${what && html`<div class="legend">${what === "adds" ? amount(-most) : 0} <span class="bar" style=${{ background: `linear-gradient(90deg, ${ramp(what === "adds" ? "diverging" : "warm").map(rgb).join(", ")})` }}></span> ${amount(most)} ${unit}
         ${busy && html`<span> · reading …</span>`}</div>`}
       ${!canHighlight && html`<p class="hint">This browser cannot colour a text that is typed into; the numbers are below it.</p>`}
