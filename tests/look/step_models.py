@@ -5,14 +5,23 @@ from __future__ import annotations
 import dataclasses
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from small_models import RECORDS, TOKENIZER, decoder, record
 
 from regard.evaluation.eval_data import shard_of
 from regard.layers.embeddings import Inputs
 from regard.models import encoder as encoders
-from regard.models import hyena, mlp, point_transformer, recurrent, series_classifiers, vision
-from regard.models.convolution import CNN
+from regard.models import (
+    hyena,
+    linear,
+    mlp,
+    point_transformer,
+    recurrent,
+    series_classifiers,
+    vision,
+)
+from regard.models.convolution import CNN, ConvolutionalClassifier, ConvolutionConfig
 from regard.models.decoder import DecoderConfig
 from regard.models.encoder_decoder import (
     Captioner,
@@ -45,6 +54,7 @@ from regard.pipelines import PreparedInput
 
 V = TOKENIZER.vocab_size
 TEXT = "abbac"
+TEXTS = ["abbacabbaba", *RECORDS, "ccab", "cca"]
 SHAPE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 3, "d_head": 4, "d_ff": 10}
 SHAPE |= {"max_len": 24}
 CLASSES = SimpleNamespace(names=["letter"], classes=[["p", "q", "r"]])
@@ -174,6 +184,23 @@ def pixels(config):
     return ids
 
 
+ALIGNED = ["abbac", "cabba", "bacab", "abcab", "baabc", "ccabb"]
+VALUES = SimpleNamespace(names=["y"], classes=[])
+UNEVEN = [[1.0], [5.0], [2.5], [np.nan], [3.0], [0.5], [7.0], [4.0]]
+
+
+def fitted(family, targets=CLASSES, texts=TEXTS, text=TEXT, values=None, **options):
+    """Fit a model to texts and their classes, labels or values."""
+    shard, config = shard_of(texts, TOKENIZER), {"n_outputs": 3, "max_len": 24} | options
+    aligned = options.get("task") == "position-label"
+    if values is None:
+        values = (np.arange(shard.tokens if aligned else shard.records) % 3).astype(np.int16)
+    shard = dataclasses.replace(shard, targets=np.array(values), aligned=aligned)
+    model = family(V, family.Config(**config))
+    model.fit(shard, None, print)
+    return predictor(model, torch.tensor([[*record(text), TOKENIZER.end]]), targets)
+
+
 def image(positions):
     config = vision.VisionConfig(
         **SHAPE, positions=positions, patch=2, rows=3, columns=3, n_outputs=3
@@ -191,6 +218,34 @@ def points(preset):
     ids[0, :, 3::6] = 1
     ids[0, 3, 3 + 6 * 3] = 0  # a group of three
     return predictor(point_transformer.PointTransformer(ids.size(2), config), ids)
+
+
+def convolutional(task="label", **options):
+    shape = {"n_layers": 3, "d_model": 7, "narrowest": 2, "widest": 4, "max_len": 24}
+    config = ConvolutionConfig(**shape | options, task=task, n_outputs=3)
+    return predictor(ConvolutionalClassifier(V, config))
+
+
+def convolutional_series(task="label", patch=3):
+    shape = {"n_layers": 2, "d_model": 6, "patch": patch, "n_channels": 2, "n_outputs": 3}
+    config = series_classifiers.SeriesLayersConfig(**shape, task=task, pooling="mean")
+    ids = series_ids() if patch > 1 else single_steps()
+    return predictor(series_classifiers.SeriesConvolution(ids.size(2), config), ids)
+
+
+def single_steps():
+    """Return nine steps of two channels, one value missing."""
+    torch.manual_seed(0)
+    ids = torch.randn(1, 10, 3)
+    ids[..., 0], ids[0, 2, 1], ids[0, 0] = 1, torch.nan, 0
+    return ids
+
+
+def convolutional_images():
+    shape = {"n_layers": 3, "d_model": 8, "patch": 2, "rows": 3, "columns": 3}
+    config = vision.ConvNetConfig(**shape, n_outputs=3)
+    ids = pixels(config)
+    return predictor(vision.ConvNet(ids.size(2), config), ids)
 
 
 def series():
@@ -269,6 +324,22 @@ STEP_MODELS = {
     "mean": lambda: counted(DirichletNGram, DirichletNGramConfig(order=3, estimate="mean")),
     "symmetric": lambda: counted(DirichletNGram, DirichletNGramConfig(order=3, prior="symmetric")),
     "hmm": hidden_markov,
+    "naive bayes": lambda: fitted(linear.NaiveBayes),
+    "nb-svm": lambda: fitted(linear.NbSvm),
+    "logistic": lambda: fitted(linear.Logistic, weighting="counts"),
+    "logistic of weighted counts": lambda: fitted(linear.Logistic, weighting="tf-idf", order=2),
+    "logistic of aligned texts": lambda: fitted(
+        linear.Logistic, texts=ALIGNED, places="each", order=2
+    ),
+    "svm": lambda: fitted(linear.LinearSvm),
+    "svm of labels": lambda: fitted(
+        linear.LinearSvm, LABELS, task="labels", n_outputs=2, values=[[1, 0], [0, 1]] * 4
+    ),
+    "ridge": lambda: fitted(linear.Ridge, VALUES, task="value", n_outputs=1, values=UNEVEN),
+    "logistic of windows": lambda: fitted(
+        linear.WindowLogistic, task="position-label", window=5, values=None
+    ),
+    "n-grams that training never saw": lambda: fitted(linear.Logistic, text="\u2603" * 3),
     "encoder–decoder": lambda: translator(
         EncoderDecoder(V, EncoderDecoderConfig(**SHAPE, n_encoder_layers=1))
     ),
@@ -288,6 +359,12 @@ STEP_MODELS = {
     "bert": bert,
     "labels of positions": lambda: encoder("position-label"),
     "values": lambda: encoder("value", 1, SimpleNamespace(names=["y"], classes=[])),
+    "cnn classifier": lambda: convolutional(),
+    "cnn classifier of positions": lambda: convolutional("position-label", pooling="max"),
+    "cnn classifier, max": lambda: convolutional(pooling="max", n_layers=1),
+    "cnn over series": lambda: convolutional_series(),
+    "cnn over steps": lambda: convolutional_series("position-label", 1),
+    "cnn over images": lambda: convolutional_images(),
     "labels": lambda: encoder("labels", 2, LABELS),
     "hyena encoder": hyena_encoder,
     "masked": lambda: masked(encoders.modern_masked),

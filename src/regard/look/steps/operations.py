@@ -211,6 +211,133 @@ class Join(Operation):
 
 
 @dataclass(frozen=True)
+class Entries(Operation):
+    """y_i = x_j with j the i-th of `places`, counted row by row; 0 where that is −1."""
+
+    op = "entries"
+    places: tuple[int, ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        places = np.array(self.places, dtype=np.int64)
+        return np.where(places < 0, 0.0, inputs[0].reshape(-1)[np.maximum(places, 0)])
+
+
+@dataclass(frozen=True)
+class Stack(Operation):
+    """Vectors as the rows of a table."""
+
+    op = "stack"
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.stack(inputs)
+
+
+@dataclass(frozen=True)
+class SumRows(Operation):
+    """y_c = Σ_r X_rc, and a bias if there is a second input."""
+
+    op = "sum_rows"
+
+    def compute(self, *inputs: Array) -> Array:
+        rows, *bias = inputs
+        return as_array(rows.sum(0) + (bias[0] if bias else 0.0))
+
+
+@dataclass(frozen=True)
+class MeanRows(Operation):
+    """y_c = Σ_r X_rc / n, over the n rows of a table."""
+
+    op = "mean_rows"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0].mean(0))
+
+
+@dataclass(frozen=True)
+class Combine(Operation):
+    """y = c₁ a + c₂ b + …; an input of one number counts in every entry. `words` are the factors as
+    formulas.
+    """
+
+    op = "combine"
+    factors: tuple[float, ...]
+    words: tuple[str, ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        total = inputs[0] * self.factors[0]
+        for factor, one in zip(self.factors[1:], inputs[1:], strict=True):
+            total = total + factor * one
+        return as_array(total)
+
+
+@dataclass(frozen=True)
+class Mean(Operation):
+    """The mean of the numbers of a vector that are known."""
+
+    op = "mean"
+
+    def compute(self, *inputs: Array) -> Array:
+        known = inputs[0][~np.isnan(inputs[0])]
+        return np.array([known.sum() / max(len(known), 1)])
+
+
+@dataclass(frozen=True)
+class Deviation(Operation):
+    """√(mean((x − m)²) + ε), over the numbers of a vector that are known."""
+
+    op = "deviation"
+    eps: float
+
+    def compute(self, *inputs: Array) -> Array:
+        x, mean = inputs
+        known = x[~np.isnan(x)]
+        return np.sqrt([((known - mean) ** 2).sum() / max(len(known), 1) + self.eps])
+
+
+@dataclass(frozen=True)
+class Rescale(Operation):
+    """y_i = x_i a + b, of numbers a and b."""
+
+    op = "rescale"
+
+    def compute(self, *inputs: Array) -> Array:
+        return inputs[0] * inputs[1] + inputs[2]
+
+
+@dataclass(frozen=True)
+class MovingAverage(Operation):
+    """The mean of each number and its neighbors within `width`; the first and the last number stand
+    for those beyond them.
+    """
+
+    op = "moving_average"
+    width: int
+
+    def compute(self, *inputs: Array) -> Array:
+        padded = np.pad(inputs[0], self.width // 2, mode="edge")
+        return as_array(np.lib.stride_tricks.sliding_window_view(padded, self.width).mean(-1))
+
+
+@dataclass(frozen=True)
+class Occurrences(Operation):
+    """How often each n-gram stands among ids: `ngrams` are the ids of each, and the first place
+    where it may begin and the one after the last.
+    """
+
+    op = "occurrences"
+    ngrams: tuple[tuple[tuple[int, ...], int, int], ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        ids = inputs[0].astype(int).tolist()
+        return as_array(
+            [
+                sum(tuple(ids[at : at + len(ngram)]) == ngram for at in range(first, stop))
+                for ngram, first, stop in self.ngrams
+            ]
+        )
+
+
+@dataclass(frozen=True)
 class MaskOut(Operation):
     """The first input where the second is 1, −∞ where it is 0."""
 
@@ -231,6 +358,16 @@ class Softmax(Operation):
         top = scores.max()
         powers = np.exp(scores - (top if np.isfinite(top) else 0.0))
         return as_array(powers / max(powers.sum(), np.finfo(np.float64).tiny))
+
+
+@dataclass(frozen=True)
+class LogSoftmax(Operation):
+    """y_j = z_j − ln Σ_k e^(z_k)."""
+
+    op = "log_softmax"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0] - np.logaddexp.reduce(inputs[0]))
 
 
 @dataclass(frozen=True)
@@ -369,6 +506,8 @@ FUNCTIONS: dict[str, tuple[str, Callable[[Array], Array]]] = {  # formula, funct
     "log": ("ln x", np.log),
     "sqrt": ("√x", np.sqrt),
     "negative": ("−x", np.negative),
+    "present": ("1 if x > 0, otherwise 0", lambda x: (x > 0).astype(np.float64)),
+    "log_count": ("1 + ln x", lambda x: 1 + np.log(x)),
 }
 
 

@@ -26,8 +26,8 @@ const LINEAR = {
   mix: (s, i, [w]) => range(sizeOf(w)).map((j) => one([0, j], [1, j * widthOf(s) + i])),
   columns: (s, i, [a]) => range(a.shape[0]).map((j) => one([0, j * widthOf(s) + i], [1, j * widthOf(s) + i])),
   add: (s, i, inputs) => inputs.map((x, k) => one([k, i % sizeOf(x)])),
-  subtract: (s, i) => [one([0, i]), { refs: [[1, i]], factor: -1, words: "−1" }],
-  multiply: (s, i) => [one([0, i], [1, i])],
+  subtract: (s, i, inputs) => [one([0, i % sizeOf(inputs[0])]), { refs: [[1, i % sizeOf(inputs[1])]], factor: -1, words: "−1" }],
+  multiply: (s, i, inputs) => [one(...inputs.map((x, k) => [k, i % sizeOf(x)]))],
   products: (s, i) => [one([0, i], [1, i]), one([2, i], [3, i])],
   scale: (s, i) => [{ refs: [[0, i]], factor: s.how.factor, words: s.how.words }],
   complement: (s, i) => [{ refs: [], factor: 1, words: "1" }, { refs: [[0, i]], factor: -1, words: "−1" }],
@@ -36,6 +36,16 @@ const LINEAR = {
     let k = 0;
     for (; i >= sizeOf(inputs[k]); k++) i -= sizeOf(inputs[k]);
     return [one([k, i])];
+  },
+  entries: (s, i) => (s.how.places[i] < 0 ? [{ refs: [], factor: 0, words: "nothing" }] : [one([0, s.how.places[i]])]),
+  stack: (s, i) => [one([Math.floor(i / widthOf(s)), i % widthOf(s)])],
+  sum_rows: (s, i, [x, bias]) => [...range(x.shape[0]).map((r) => one([0, r * widthOf(s) + i])), ...(bias ? [one([1, i])] : [])],
+  mean_rows: (s, i, [x]) => range(x.shape[0]).map((r) => ({ refs: [[0, r * widthOf(s) + i]], factor: 1 / x.shape[0], words: `1 / ${x.shape[0]}` })),
+  combine: (s, i, inputs) => inputs.map((x, k) => ({ refs: [[k, i % sizeOf(x)]], factor: s.how.factors[k], words: s.how.words[k] })),
+  rescale: (s, i) => [one([0, i], [1, 0]), one([2, 0])],
+  moving_average: (s, i, [x]) => {
+    const [width, last] = [s.how.width, sizeOf(x) - 1];
+    return range(width).map((k) => ({ refs: [[0, clamp(i + k - (width - 1) / 2, 0, last)]], factor: 1 / width, words: `1 / ${width}` }));
   },
   rotate: (s, i) => {
     const n = widthOf(s);
@@ -69,6 +79,8 @@ const FUNCTIONS = {
   log: Math.log,
   sqrt: Math.sqrt,
   negative: (x) => -x,
+  present: (x) => (x > 0 ? 1 : 0),
+  log_count: (x) => 1 + Math.log(x),
 };
 
 const same = (i) => [[0, i]];
@@ -90,6 +102,27 @@ const FORMS = {
   normalize: (s, i, [x]) => {
     const total = sum(valuesOf(x));
     return { refs: same(i), lines: [`the sum is ${exactly(total)}`, `${exactly(x.get(i))} / ${exactly(total)}`], value: x.get(i) / total };
+  },
+  log_softmax: (s, i, [x]) => {
+    const all = valuesOf(x);
+    const top = all.reduce((a, b) => Math.max(a, b), -Infinity);
+    const total = top + Math.log(sum(all.map((v) => Math.exp(v - top))));
+    return { refs: same(i), lines: [`ln of the sum of all ${all.length} powers is ${exactly(total)}`, `${exactly(x.get(i))} − ${exactly(total)}`], value: x.get(i) - total };
+  },
+  mean: (s, i, [x]) => {
+    const known = valuesOf(x).filter((v) => !Number.isNaN(v));
+    const value = sum(known) / Math.max(1, known.length);
+    return { refs: range(sizeOf(x)).map((k) => [0, k]), lines: [`the sum of ${known.length} known numbers is ${exactly(sum(known))}`, `${exactly(sum(known))} / ${known.length}`], value };
+  },
+  deviation: (s, i, [x, mean]) => {
+    const known = valuesOf(x).filter((v) => !Number.isNaN(v));
+    const variance = sum(known.map((v) => (v - mean.get(0)) ** 2)) / Math.max(1, known.length);
+    return { refs: [[1, 0], ...range(sizeOf(x)).map((k) => [0, k])], lines: [`mean((x − mean)²) = ${exactly(variance)}, of ${known.length} known numbers`, "√(that + ε)"], value: Math.sqrt(variance + s.how.eps) };
+  },
+  occurrences: (s, i, [ids]) => {
+    const [ngram, first, stop] = s.how.ngrams[i];
+    const places = range(stop - first).map((k) => k + first).filter((at) => ngram.every((id, k) => ids.get(at + k) === id));
+    return { refs: places.flatMap((at) => ngram.map((_, k) => [0, at + k])), lines: [`${s.columnName(i)} stands at ${places.length} ${places.length === 1 ? "place" : "places"}: from token ${places.map((at) => at + 1).join(", ")}`], value: places.length };
   },
   rms: (s, i, [x, gain]) => {
     const mean = sum(valuesOf(x).map((v) => v * v)) / sizeOf(x);
@@ -116,10 +149,12 @@ const FORMS = {
     const size = Math.hypot(...range(n).map((k) => x.get(first + k)));
     return { refs: same(i), lines: [`the length is ${exactly(size)}`, `${exactly(x.get(i))} / ${exactly(size)}`], value: x.get(i) / size };
   },
-  standardize: (s, i, [x, mean, deviation]) => ({
-    refs: [[0, i], [1, i], [2, i]], value: (x.get(i) - mean.get(i)) / deviation.get(i),
-    lines: [`(${exactly(x.get(i))} − ${exactly(mean.get(i))}) / ${exactly(deviation.get(i))}`],
-  }),
+  standardize: (s, i, [x, mean, deviation]) => {
+    const [m, d] = [i % sizeOf(mean), i % sizeOf(deviation)];
+    const refs = [[0, i], [1, m], [2, d]];
+    if (Number.isNaN(x.get(i))) return { refs, lines: ["it is missing: 0, the mean"], value: 0 };
+    return { refs, lines: [`(${exactly(x.get(i))} − ${exactly(mean.get(m))}) / ${exactly(deviation.get(d))}`], value: (x.get(i) - mean.get(m)) / deviation.get(d) };
+  },
   squared_distance: (s, i, [q, keys]) => {
     const n = sizeOf(q);
     const value = sum(range(n).map((k) => (q.get(k) - keys.get(i * n + k)) ** 2));

@@ -141,7 +141,7 @@ function numberStrip(stage, pick) {
   };
   const choose = (i, x, y, fixed) => {
     describe(i);
-    showTip([exactly(stage.get(i)), `${label(stage.title)}, ${stage.place(i)}`, Number.isNaN(stage.get(i)) ? "this row is not on the page" : null].filter(Boolean), x, y);
+    showTip([exactly(stage.get(i)), `${label(stage.title)}, ${stage.place(i)}`, Number.isNaN(stage.get(i)) ? absent(stage) : null].filter(Boolean), x, y);
     pick(i, fixed);
   };
   canvas.addEventListener("pointermove", (event) => {
@@ -171,6 +171,9 @@ function numberStrip(stage, pick) {
 }
 const cellNumber = (value) => (Math.abs(value) < 10 ? value.toFixed(2) : value.toFixed(Math.abs(value) < 100 ? 1 : 0)).replace("-", "−");
 
+// Why a number is not there: the page has no room for its row, or it was never known.
+const absent = (stage) => (stage.kept ? "not on the page" : "missing");
+
 // The terms of one number, or the lines of its formula; numbers are buttons that lead to where they come from.
 function termsOf(stage, i, { mark, go, all, more }) {
   const found = explain(stage, i);
@@ -178,7 +181,7 @@ function termsOf(stage, i, { mark, go, all, more }) {
   const number = ([k, at]) => {
     const input = stage.inputs[k];
     const missing = Number.isNaN(input.get(at));
-    return el("button", { type: "button", class: "link", title: `${label(input.title)}, ${input.place(at)}`, click: () => go(input, at) }, missing ? "not on the page" : exactly(input.get(at)));
+    return el("button", { type: "button", class: "link", title: `${label(input.title)}, ${input.place(at)}`, click: () => go(input, at) }, missing ? absent(input) : exactly(input.get(at)));
   };
   if (!found.terms) return [
     ...found.lines.map((line) => el("p", { class: "line" }, line)),
@@ -193,7 +196,8 @@ function termsOf(stage, i, { mark, go, all, more }) {
     const { refs, factor, words, value } = terms[t];
     const factors = refs.flatMap((ref, n) => [n ? " · " : "", number(ref)]);
     if (factor !== 1 || !refs.length) factors.push(refs.length ? " · " : "", `${words ? `${words} = ` : ""}${exactly(factor)}`);
-    const where = alike ? (refs.length ? stage.inputs[refs[0][0]].place(refs[0][1]) : "") : factorsOf(terms[t]);
+    const usual = alike && refs.length === terms[0].refs.length; // a bias has its own name
+    const where = usual ? (refs.length ? stage.inputs[refs[0][0]].place(refs[0][1]) : "") : factorsOf(terms[t]);
     const row = el("tr", {}, el("td", {}, where), el("td", {}, ...factors), el("td", { class: "right" }, Number.isNaN(value) ? "–" : exactly(value)));
     row.addEventListener("pointerenter", () => mark(refs));
     row.addEventListener("pointerleave", () => mark(null));
@@ -202,7 +206,9 @@ function termsOf(stage, i, { mark, go, all, more }) {
   });
   const missing = terms.some((term) => Number.isNaN(term.value));
   const head = el("tr", {}, ...[alike ? "at" : "what", alike && product ? product : "number", "term"].map((text, n) => el("th", { scope: "col", class: n === 2 ? "right" : null }, text)));
-  const total = missing ? "Some numbers are not on the page: it holds the rows that matter most." : `${terms.length > 1 ? `the sum of ${format(terms.length)} terms: ` : ""}${exactly(found.value)}`;
+  const left = order.slice(FEW_TERMS);
+  const rest = all || !left.length ? "" : `; the ${format(left.length)} that are not listed add up to ${exactly(sum(left.map((t) => terms[t].value)))}`;
+  const total = missing ? "Some numbers are not on the page: it holds the rows that matter most." : `${terms.length > 1 ? `the sum of ${format(terms.length)} terms: ` : ""}${exactly(found.value)}${rest}`;
   return [
     el("div", { class: "scroll" }, el("table", { class: "terms" }, el("thead", {}, head), el("tbody", {}, ...listed))),
     terms.length === 1 && !missing ? null : el("p", { class: "line total" }, total, terms.length > FEW_TERMS ? el("button", { type: "button", class: "link", click: more }, all ? "show the largest alone" : `show all ${terms.length}`) : null),
