@@ -35,6 +35,13 @@ FAMILIES = (
     "cnn classifier",
     "cnn over series",
     "cnn over images",
+    "seasonal naive",
+    "drift with quantiles",
+    "smoothing",
+    "ridge on lags",
+    "boosting",
+    "nlinear",
+    "dlinear",
 )
 PLACES = 50  # of each family, drawn at random
 READ = """places => places.map(([stage, place]) => {
@@ -57,7 +64,7 @@ EXPLAINED = """() => {
 
 
 def number(text):
-    return float(text.replace("−", "-").replace("∞", "inf"))
+    return float(text.replace("−", "-").replace("∞", "inf").replace("missing", "nan"))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

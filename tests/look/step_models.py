@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 from small_models import RECORDS, TOKENIZER, decoder, record
 
+from regard.data.windows import Windows
 from regard.evaluation.eval_data import shard_of
 from regard.layers.embeddings import Inputs
 from regard.models import encoder as encoders
@@ -21,6 +23,14 @@ from regard.models import (
     series_classifiers,
     vision,
 )
+from regard.models.classical_forecasters import (
+    Boosting,
+    Drift,
+    ExponentialSmoothing,
+    Naive,
+    RidgeLags,
+    SeasonalNaive,
+)
 from regard.models.convolution import CNN, ConvolutionalClassifier, ConvolutionConfig
 from regard.models.decoder import DecoderConfig
 from regard.models.encoder_decoder import (
@@ -30,6 +40,7 @@ from regard.models.encoder_decoder import (
     modern_captioner,
     vaswani,
 )
+from regard.models.forecaster import DLinear, NLinear
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
 from regard.models.ngrams import (
     Bigram,
@@ -288,9 +299,68 @@ def forecaster(family, **options):
     return Reader(model, {"past": past}, lambda tap: model.forecast(past, tap=tap))
 
 
+def wave(gap=True, seed=0):
+    """Return a look-back of 24 steps of two channels around a season of six, one value missing."""
+    torch.manual_seed(seed)
+    steps = torch.arange(24.0)
+    past = torch.stack((steps / 6 * torch.pi, steps / 3), 1).sin() + 0.1 * torch.randn(24, 2)
+    if gap:
+        past[20, 0] = torch.nan
+    return 2 * past[None] + 1
+
+
+def windows(count=60, columns=2, lookback=24, horizon=4):
+    """Return windows of a noisy wave of six steps."""
+    draw, length = np.random.default_rng(0), lookback + horizon
+    steps = np.arange(count + length - 1)[:, None] / 6 * np.pi
+    values = np.sin(steps * np.arange(1, columns + 1))
+    values = (2 * values + 1 + 0.3 * draw.normal(size=values.shape)).astype(np.float32)
+    return Windows(
+        path=Path("memory"),
+        kind="records",
+        ids=values,
+        offsets=np.arange(count + 1) * length,
+        vocab_size=0,
+        records=count,
+        tokens=count * length,
+        symbols=count * horizon,
+        bytes=0,
+        starts=np.arange(count),
+        lookback=lookback,
+        horizon=horizon,
+        series=np.zeros(count, np.int64),
+    )
+
+
+def classical(family, **options):
+    """Fit a forecaster of four steps to windows of a wave; covariates are the last columns."""
+    shape = {"max_len": 24, "horizon": 4, "n_channels": 2, "season": 6} | options
+    model = family(shape["n_channels"], family.Config(**shape))
+    known = shape.get("n_known", 0)
+    torch.manual_seed(0)
+    if hasattr(model, "fit"):
+        model.fit(windows(columns=2 + known), None, print)
+    past, future = wave(), torch.randn(1, 4, known)
+    past = torch.cat((past, torch.randn(1, 24, known)), -1)
+    reader = shaken(model)
+    return Reader(
+        model, {"past": past, "future": future}, lambda tap: reader.forecast(past, future, tap=tap)
+    )
+
+
 GPT2 = {"norm": "layer", "positions": "learned", "feedforward": "gelu", "bias": True}
 GPT2 |= {"qk_norm": False, "tied": True}
 VASWANI = {"positions": "sinusoidal", "feedforward": "relu", "post_norm": True}
+CLASSICAL = {
+    "naive": Naive,
+    "seasonal naive": SeasonalNaive,
+    "drift": Drift,
+    "smoothing": ExponentialSmoothing,
+    "ridge on lags": RidgeLags,
+    "boosting": Boosting,
+    "nlinear": NLinear,
+    "dlinear": DLinear,
+}
 SCORES = ("dot", "negative_distance", "negative_log_distance", "gaussian", "cosine", "bilinear")
 
 STEP_MODELS = {
@@ -381,5 +451,18 @@ STEP_MODELS = {
     "causal forecaster": lambda: forecaster(DecoderForecaster),
     "lstm forecaster": lambda: recurrent_forecaster(RecurrentForecaster),
     "cnn forecaster": lambda: recurrent_forecaster(ConvolutionalForecaster),
+    **{name: lambda family=family: classical(family) for name, family in CLASSICAL.items()},
+    **{
+        f"{name} with quantiles": lambda family=CLASSICAL[name]: classical(
+            family, quantiles=(0.1, 0.5, 0.9)
+        )
+        for name in ("drift", "boosting", "nlinear")
+    },
+    **{
+        f"{name} with covariates": lambda family=CLASSICAL[name]: classical(family, n_known=2)
+        for name in ("boosting", "nlinear", "dlinear", "ridge on lags")
+    },
+    "smoothing without a season": lambda: classical(ExponentialSmoothing, season=0, trend="damped"),
+    "seasonal naive without a season": lambda: classical(SeasonalNaive, season=0),
     "hyena forecaster": lambda: forecaster(HyenaForecaster, mixers=("hyena",), positions="none"),
 }

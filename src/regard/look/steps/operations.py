@@ -295,6 +295,61 @@ class Deviation(Operation):
 
 
 @dataclass(frozen=True)
+class ZScore(Operation):
+    """y_i = (x_i − m) / d, of numbers m and d; what is missing stays so."""
+
+    op = "z_score"
+
+    def compute(self, *inputs: Array) -> Array:
+        return (inputs[0] - inputs[1]) / inputs[2]
+
+
+@dataclass(frozen=True)
+class Total(Operation):
+    """y = Σ_k x_k + b."""
+
+    op = "total"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0].sum() + inputs[1])
+
+
+@dataclass(frozen=True)
+class Leaves(Operation):
+    """What the leaf of each tree says that features x lead to. The nodes (M, 4) of all trees are a
+    feature, a threshold, a node and a value: a node leads to its node if the feature is at most the
+    threshold, otherwise to the one after that; a leaf leads to itself. Features are counted twice:
+    what is missing is below every threshold at first, then above.
+    """
+
+    op = "leaves"
+    roots: tuple[int, ...]
+
+    def paths(self, x: Array, nodes: Array) -> list[list[int]]:
+        """Return the nodes of each tree from its root to the leaf."""
+        found = []
+        features = np.r_[np.nan_to_num(x, nan=-np.inf), np.nan_to_num(x, nan=np.inf)]
+        for root in self.roots:
+            path = [root]
+            while int(nodes[path[-1], 2]) != path[-1]:
+                feature, threshold, child, _ = nodes[path[-1]]
+                path.append(int(child) + int(features[int(feature)] > threshold))
+            found.append(path)
+        return found
+
+    def compute(self, *inputs: Array) -> Array:
+        x, nodes = inputs
+        return as_array([nodes[path[-1], 3] for path in self.paths(x, nodes)])
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        if which == 0:
+            return None
+        needed = np.full(len(inputs[1]), -1.0)
+        needed[[node for path in self.paths(*inputs) for node in path]] = 1.0
+        return needed
+
+
+@dataclass(frozen=True)
 class Rescale(Operation):
     """y_i = x_i a + b, of numbers a and b."""
 

@@ -34,6 +34,8 @@ FAMILY_MODULES = (  # register theirs
     "forecasters",
     "linear",
     "convolutions",
+    "classical_forecasters",
+    "trees",
 )
 MOST_POSITIONS = 1024  # the explicit attention of more takes much memory
 READS_ALL = "The model reads the whole input at once: the stages are the same for every token."

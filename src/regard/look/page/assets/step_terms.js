@@ -43,6 +43,7 @@ const LINEAR = {
   mean_rows: (s, i, [x]) => range(x.shape[0]).map((r) => ({ refs: [[0, r * widthOf(s) + i]], factor: 1 / x.shape[0], words: `1 / ${x.shape[0]}` })),
   combine: (s, i, inputs) => inputs.map((x, k) => ({ refs: [[k, i % sizeOf(x)]], factor: s.how.factors[k], words: s.how.words[k] })),
   rescale: (s, i) => [one([0, i], [1, 0]), one([2, 0])],
+  total: (s, i, [x]) => [...range(sizeOf(x)).map((k) => one([0, k])), one([1, 0])],
   moving_average: (s, i, [x]) => {
     const [width, last] = [s.how.width, sizeOf(x) - 1];
     return range(width).map((k) => ({ refs: [[0, clamp(i + k - (width - 1) / 2, 0, last)]], factor: 1 / width, words: `1 / ${width}` }));
@@ -118,6 +119,23 @@ const FORMS = {
     const known = valuesOf(x).filter((v) => !Number.isNaN(v));
     const variance = sum(known.map((v) => (v - mean.get(0)) ** 2)) / Math.max(1, known.length);
     return { refs: [[1, 0], ...range(sizeOf(x)).map((k) => [0, k])], lines: [`mean((x − mean)²) = ${exactly(variance)}, of ${known.length} known numbers`, "√(that + ε)"], value: Math.sqrt(variance + s.how.eps) };
+  },
+  z_score: (s, i, [x, mean, deviation]) => ({
+    refs: [[0, i], [1, 0], [2, 0]], value: (x.get(i) - mean.get(0)) / deviation.get(0),
+    lines: [`(${exactly(x.get(i))} − ${exactly(mean.get(0))}) / ${exactly(deviation.get(0))}`],
+  }),
+  leaves: (s, i, [x, nodes]) => {
+    const [refs, lines, size] = [[], [], sizeOf(x)];
+    let node = s.how.roots[i];
+    for (let at = (k) => nodes.get(4 * node + k); at(2) !== node && !Number.isNaN(at(2)); ) {
+      const [feature, low] = [at(0) % size, at(0) < size];
+      const value = x.get(feature);
+      const above = Number.isNaN(value) ? !low : value > at(1);
+      lines.push(`${x.columnName(feature)} = ${Number.isNaN(value) ? "missing" : exactly(value)} ${above ? ">" : "≤"} ${exactly(at(1))}: ${above ? "right" : "left"}`);
+      refs.push([0, feature]);
+      node = at(2) + (above ? 1 : 0);
+    }
+    return { refs: [...refs, [1, 4 * node + 3]], lines: [...lines, `the leaf says ${exactly(nodes.get(4 * node + 3))}`], value: nodes.get(4 * node + 3) };
   },
   occurrences: (s, i, [ids]) => {
     const [ngram, first, stop] = s.how.ngrams[i];

@@ -72,7 +72,7 @@ function numberStrip(stage, pick) {
   const box = el("div", { class: "strip map" }, canvas);
   let at = null;
   const describe = (i) => canvas.setAttribute("aria-label", `${label(stage.title)}: ${i < 0
-    ? `${table ? `${stage.shape[0]} rows of ${widthOf(stage)}` : count} numbers; arrow keys read them` : `${stage.place(i)}: ${exactly(stage.get(i))}`}`);
+    ? `${table ? `${stage.shape[0]} rows of ${widthOf(stage)}` : count} numbers; arrow keys read them` : `${stage.place(i)}: ${written(stage, i)}`}`);
   const corner = (i) => [at.left + (i % at.across) * at.cell, at.top + Math.floor(i / at.across) * at.h];
   const paint = (width) => {
     at = stripLayout(stage, width);
@@ -141,7 +141,7 @@ function numberStrip(stage, pick) {
   };
   const choose = (i, x, y, fixed) => {
     describe(i);
-    showTip([exactly(stage.get(i)), `${label(stage.title)}, ${stage.place(i)}`, Number.isNaN(stage.get(i)) ? absent(stage) : null].filter(Boolean), x, y);
+    showTip([written(stage, i), `${label(stage.title)}, ${stage.place(i)}`], x, y);
     pick(i, fixed);
   };
   canvas.addEventListener("pointermove", (event) => {
@@ -173,6 +173,7 @@ const cellNumber = (value) => (Math.abs(value) < 10 ? value.toFixed(2) : value.t
 
 // Why a number is not there: the page has no room for its row, or it was never known.
 const absent = (stage) => (stage.kept ? "not on the page" : "missing");
+const written = (stage, i) => (Number.isNaN(stage.get(i)) ? absent(stage) : exactly(stage.get(i)));
 
 // The terms of one number, or the lines of its formula; numbers are buttons that lead to where they come from.
 function termsOf(stage, i, { mark, go, all, more }) {
@@ -180,8 +181,7 @@ function termsOf(stage, i, { mark, go, all, more }) {
   if (!found) return [el("p", {}, stage.how.op === "opaque" ? "The model computed it; its steps are not shown." : "It is given: nothing before it makes it.")];
   const number = ([k, at]) => {
     const input = stage.inputs[k];
-    const missing = Number.isNaN(input.get(at));
-    return el("button", { type: "button", class: "link", title: `${label(input.title)}, ${input.place(at)}`, click: () => go(input, at) }, missing ? absent(input) : exactly(input.get(at)));
+    return el("button", { type: "button", class: "link", title: `${label(input.title)}, ${input.place(at)}`, click: () => go(input, at) }, written(input, at));
   };
   if (!found.terms) return [
     ...found.lines.map((line) => el("p", { class: "line" }, line)),
@@ -263,7 +263,7 @@ renderers.steps = (data) => {
     const refs = found ? found.refs : [];
     markAll(refs, stage, i);
     numberBox.replaceChildren(
-      el("h4", {}, `${label(stage.title)}, ${stage.place(i)}`, " = ", el("output", { class: "value" }, exactly(stage.get(i)))),
+      el("h4", {}, `${label(stage.title)}, ${stage.place(i)}`, " = ", el("output", { class: "value" }, written(stage, i))),
       ...termsOf(stage, i, {
         all: state.all,
         mark: (some) => markAll(some ?? refs, stage, i),
@@ -384,7 +384,7 @@ renderers.steps = (data) => {
     render();
   };
   const explainInput = (stage, i) => numberBox.replaceChildren(
-    el("h4", {}, `${label(stage.title)}, ${stage.place(i)}`, " = ", el("output", { class: "value" }, exactly(stage.get(i)))),
+    el("h4", {}, `${label(stage.title)}, ${stage.place(i)}`, " = ", el("output", { class: "value" }, written(stage, i))),
     el("p", {}, stage.how.op === "given" ? "It is given: a parameter, or what another position holds." : ""),
     el("button", { type: "button", class: "link", click: pinned }, "back"));
   const stop = () => {
