@@ -68,6 +68,7 @@ TEXT = "abbac"
 TEXTS = ["abbacabbaba", *RECORDS, "ccab", "cca"]
 SHAPE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 3, "d_head": 4, "d_ff": 10}
 SHAPE |= {"max_len": 24}
+UNITS = SimpleNamespace(mean=np.array([50.0, 0.0]), deviation=np.array([20.0, 1.0]))
 CLASSES = SimpleNamespace(names=["letter"], classes=[["p", "q", "r"]])
 LABELS = SimpleNamespace(names=["one", "two"], classes=[["0", "1"], ["0", "1"]])
 
@@ -75,9 +76,9 @@ LABELS = SimpleNamespace(names=["one", "two"], classes=[["0", "1"], ["0", "1"]])
 class Reader:
     """A pipeline that reads one input, whatever it is asked for."""
 
-    def __init__(self, model, tensors, run, targets=None):
+    def __init__(self, model, tensors, run, targets=None, tokenizer=TOKENIZER):
         self.model, self.prepared, self.targets = model, PreparedInput(tensors, run), targets
-        self.tokenizer = self.source_tokenizer = TOKENIZER
+        self.tokenizer = self.source_tokenizer = tokenizer
 
     def prepare(self, item="", target="", record=0):
         return self.prepared
@@ -281,13 +282,21 @@ def recurrent_series():
     return predictor(series_classifiers.SeriesRecurrent(7, config), series_ids())
 
 
+def series_reader(model, past, future=None):
+    def run(tap):
+        return model.forecast(past, future, tap=tap)
+
+    tensors = {"past": past} | ({} if future is None else {"future": future})
+    return Reader(model, tensors, run, tokenizer=UNITS)
+
+
 def recurrent_forecaster(family):
     config = RecurrentForecastConfig(
         n_layers=2, d_model=6, max_len=24, horizon=3, n_channels=2, patch=4, stride=2
     )
     torch.manual_seed(0)
     model, past = shaken(family(2, config)), torch.randn(1, 24, 2)
-    return Reader(model, {"past": past}, lambda tap: model.forecast(past, tap=tap))
+    return series_reader(model, past)
 
 
 def forecaster(family, **options):
@@ -296,7 +305,7 @@ def forecaster(family, **options):
     )
     torch.manual_seed(0)
     model, past = shaken(family(2, config)), torch.randn(1, 24, 2)
-    return Reader(model, {"past": past}, lambda tap: model.forecast(past, tap=tap))
+    return series_reader(model, past)
 
 
 def wave(gap=True, seed=0):
@@ -342,10 +351,7 @@ def classical(family, **options):
         model.fit(windows(columns=2 + known), None, print)
     past, future = wave(), torch.randn(1, 4, known)
     past = torch.cat((past, torch.randn(1, 24, known)), -1)
-    reader = shaken(model)
-    return Reader(
-        model, {"past": past, "future": future}, lambda tap: reader.forecast(past, future, tap=tap)
-    )
+    return series_reader(shaken(model), past, future)
 
 
 GPT2 = {"norm": "layer", "positions": "learned", "feedforward": "gelu", "bias": True}

@@ -20,8 +20,10 @@ def test_the_last_stage_is_the_forecast(name):
     expected = pipeline.prepared.run(None)[0, :, 0].detach().flatten().numpy()
     if "boosting" in name:
         expected = expected[1:2]  # one step of the horizon
-    np.testing.assert_allclose(trace.stages[-1].values, expected, rtol=1e-5)
-    assert trace.stages[-1].measured and trace.notes[0] == "The first channel is followed."
+    last = trace.stages[-1]
+    np.testing.assert_allclose(last.values, 20 * expected + 50, rtol=1e-5)
+    assert last.title == "In the units of the data" and last.inputs[0].measured
+    assert trace.notes[0] == "The first channel is followed."
 
 
 def test_a_season_and_a_line_continue():

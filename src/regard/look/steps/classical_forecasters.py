@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from regard.look.steps.forecasters import FIRST_CHANNEL, horizon_names
+from regard.look.steps.forecasters import FIRST_CHANNEL, horizon_names, in_units
 from regard.look.steps.operations import (
     Add,
     Combine,
@@ -51,7 +51,7 @@ def start(subject: StepSubject, values: Tensor) -> tuple[Tracer, Stage]:
     names = [f"−{length - i}" for i in range(length)]
     t = subject.start(names, [FIRST_CHANNEL, READS_ALL])
     with t.level("Input") as inner:
-        words = "the values before the forecast, the last one at −1"
+        words = "the values before the forecast, standardized, the last one at −1"
         x = inner.given("Look-back", values[0, :, 0], shown=True, formula=words, columns=names)
     return t, x
 
@@ -62,22 +62,28 @@ def channels(subject: StepSubject) -> Tensor:
     return values
 
 
-def add_quantiles(t: Tracer, subject: StepSubject, point: Stage) -> None:
-    """Add the quantiles of errors to a point forecast (H,)."""
+def output_steps(t: Tracer, subject: StepSubject, point: Stage) -> None:
+    """Add the quantiles of errors to a point forecast (H,), and the units of the data."""
+    c, x = subject.model.config, point
+    if c.quantiles:
+        with t.level("Quantiles") as inner:
+            x = quantile_steps(inner, subject, point)
+    with t.level("Output") as inner:
+        in_units(inner, subject, x, horizon_names(c))
+
+
+def quantile_steps(t: Tracer, subject: StepSubject, point: Stage) -> Stage:
+    """Add the quantiles of errors."""
     c, model = subject.model.config, subject.model
-    if not c.quantiles:
-        return
-    with t.level("Quantiles") as inner:
-        words: dict[str, Any] = {"columns": horizon_names(c)}
-        formula = "quantiles of the errors in training windows, of each step of the horizon"
-        errors = inner.given(
-            "Errors", model.spread[:, 0].flatten(), shown=True, formula=formula, **words
-        )
-        places = tuple(h for h in range(c.horizon) for _ in c.quantiles)
-        formula = "the forecast of the step, once for each level"
-        x = inner.step("Point forecast, repeated", Entries(places), point, formula=formula, **words)
-        measured = subject.output[0, :, 0].flatten()
-        inner.step("Forecast", Add(), x, errors, formula="ŷ + error", measured=measured, **words)
+    words: dict[str, Any] = {"columns": horizon_names(c)}
+    formula = "quantiles of the errors in training windows, of each step of the horizon"
+    spread = model.spread[:, 0].flatten()
+    errors = t.given("Errors", spread, shown=True, formula=formula, **words)
+    places = tuple(h for h in range(c.horizon) for _ in c.quantiles)
+    formula = "the forecast of the step, once for each level"
+    x = t.step("Point forecast, repeated", Entries(places), point, formula=formula, **words)
+    formula, measured = "ŷ + error", whole(subject)
+    return t.step("Forecast", Add(), x, errors, formula=formula, measured=measured, **words)
 
 
 def forecast(subject: StepSubject) -> dict[str, Any]:
@@ -99,7 +105,7 @@ def naive_steps(subject: StepSubject) -> None:
         x = inner.step(
             "Point forecast", Entries(places), last, formula=formula, **forecast(subject)
         )
-    add_quantiles(t, subject, x)
+    output_steps(t, subject, x)
 
 
 def last_step(t: Tracer, x: Stage, values: Tensor) -> Stage:
@@ -125,7 +131,7 @@ def seasonal_steps(subject: StepSubject) -> None:
     with t.level("Forecast") as inner:
         how, words = Entries(tuple(places)), forecast(subject)
         x = inner.step("Point forecast", how, x, formula=formula, **words)
-    add_quantiles(t, subject, x)
+    output_steps(t, subject, x)
 
 
 @register_steps(Drift)
@@ -156,7 +162,7 @@ def drift_steps(subject: StepSubject) -> None:
         risen = inner.step("Added", Multiply(), ahead, slope, formula=formula, columns=columns)
         formula = "ŷ = last value + slope · distance"
         x = inner.step("Point forecast", Add(), risen, end, formula=formula, **words)
-    add_quantiles(t, subject, x)
+    output_steps(t, subject, x)
 
 
 class State(NamedTuple):
@@ -195,7 +201,7 @@ def smoothing_steps(subject: StepSubject) -> None:
             parts.append(horizon_seasons(inner, state, values.size(1), columns))
         formula = "ŷ = l + (φ + … + φʰ) b + s, of the same phase"
         x = inner.step("Point forecast", Add(), *parts, formula=formula, **words)
-    add_quantiles(t, subject, x)
+    output_steps(t, subject, x)
 
 
 def first_state(t: Tracer, model: ExponentialSmoothing, state: SmoothingState, step: int) -> State:
@@ -333,21 +339,15 @@ def covariate_steps(
     """Add what covariates that are known in the future change, if there are any."""
     covariates, future = subject.model.covariates, subject.tensors.get("future")
     if not covariates.n_known:
+        in_units(t, subject, x, columns)
         return
     nothing = torch.zeros_like(subject.output)
     effect = covariates.add(nothing, future, deviation)[0, :, 0].flatten()
     formula = "what the covariates of each step add, which were subtracted from the look-back"
     added = t.given("Effect of covariates", effect, shown=True, formula=formula, columns=columns)
-    measured = whole(subject)
-    t.step(
-        "Forecast with covariates",
-        Add(),
-        x,
-        added,
-        formula="ŷ + effect",
-        measured=measured,
-        columns=columns,
-    )
+    words: dict[str, Any] = {"formula": "ŷ + effect", "measured": whole(subject)}
+    x = t.step("Forecast with covariates", Add(), x, added, columns=columns, **words)
+    in_units(t, subject, x, columns)
 
 
 @register_steps(DLinear)
@@ -396,4 +396,4 @@ def ridge_steps(subject: StepSubject) -> None:
             y = inner.step("With covariates", Add(), y, added, formula="yᵢ + effectᵢ")
         formula, scale = "yᵢ · deviation + mean of the look-back", (found.deviation, found.mean)
         x = inner.step("Point forecast", Rescale(), y, *scale, formula=formula, **words)
-    add_quantiles(t, subject, x)
+    output_steps(t, subject, x)

@@ -47,14 +47,23 @@ def forecaster_steps(subject: StepSubject) -> None:
 def forecast_steps(
     t: Tracer, subject: StepSubject, x: Stage, deviation: float, mean: float
 ) -> None:
-    """Add the forecast, first in the units of the model, then in those of the data."""
+    """Add the forecast: normalized, at the level of the window, and in the units of the data."""
     model = subject.model
     steps = horizon_names(model.config)
     formula = "yᵢ = Σₖ xₖ Wᵢₖ + bᵢ"
     y = t.linear("Forecast, normalized", model.head, x, formula, columns=steps)
     measured = None if model.covariates.n_known else subject.output[0, :, 0].flatten()
     formula, how = "yᵢ · deviation + mean of the window", LinearAt(deviation, mean)
-    t.step("Forecast", how, y, formula=formula, columns=steps, measured=measured)
+    x = t.step("Forecast", how, y, formula=formula, columns=steps, measured=measured)
+    in_units(t, subject, x, steps)
+
+
+def in_units(t: Tracer, subject: StepSubject, x: Stage, columns: Names = ()) -> None:
+    """Add a forecast in the units of the data: models see standardized values."""
+    steps = subject.pipeline.tokenizer
+    how = LinearAt(float(steps.deviation[0]), float(steps.mean[0]))
+    formula = "ŷ · deviation + mean of the training values of the channel"
+    t.step("In the units of the data", how, x, formula=formula, columns=columns)
 
 
 def horizon_names(config: Any) -> Names:

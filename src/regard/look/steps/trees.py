@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from regard.look.steps.forecasters import FIRST_CHANNEL
+from regard.look.steps.forecasters import FIRST_CHANNEL, in_units
 from regard.look.steps.operations import (
     Deviation,
     Entries,
@@ -59,7 +59,8 @@ def boosting_steps(subject: StepSubject) -> None:
         y = inner.step("Forecast, normalized", Total(), x, baseline, formula=formula)
         formula = "y · deviation + mean of the look-back"
         measured = subject.output[0, t.position, 0, output][None]
-        inner.step("Forecast", Rescale(), y, d, m, formula=formula, measured=measured)
+        y = inner.step("Forecast", Rescale(), y, d, m, formula=formula, measured=measured)
+        in_units(inner, subject, y)
 
 
 def feature_steps(
