@@ -13,8 +13,8 @@ from small_models import RECORDS, TOKENIZER, decoder, record
 from regard.data.windows import Windows
 from regard.evaluation.eval_data import shard_of
 from regard.layers.embeddings import Inputs
-from regard.models import encoder as encoders
 from regard.models import (
+    class_counts,
     hyena,
     linear,
     mlp,
@@ -23,6 +23,7 @@ from regard.models import (
     series_classifiers,
     vision,
 )
+from regard.models import encoder as encoders
 from regard.models.classical_forecasters import (
     Boosting,
     Drift,
@@ -407,6 +408,15 @@ STEP_MODELS = {
     "logistic of aligned texts": lambda: fitted(
         linear.Logistic, texts=ALIGNED, places="each", order=2
     ),
+    "majority": lambda: fitted(class_counts.Majority),
+    "majority of labels": lambda: fitted(
+        class_counts.Majority, LABELS, task="labels", n_outputs=2, values=[[1, 0], [0, 1]] * 4
+    ),
+    "mean of values": lambda: fitted(
+        class_counts.Majority, VALUES, task="value", n_outputs=1, values=UNEVEN
+    ),
+    "pwm": lambda: fitted(class_counts.PWMClassifier, texts=ALIGNED),
+    "markov": lambda: fitted(class_counts.ClassMarkov, order=3),
     "svm": lambda: fitted(linear.LinearSvm),
     "svm of labels": lambda: fitted(
         linear.LinearSvm, LABELS, task="labels", n_outputs=2, values=[[1, 0], [0, 1]] * 4

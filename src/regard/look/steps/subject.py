@@ -33,6 +33,7 @@ FAMILY_MODULES = (  # register theirs
     "counting",
     "forecasters",
     "linear",
+    "class_counts",
     "convolutions",
     "classical_forecasters",
     "trees",

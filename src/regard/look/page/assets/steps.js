@@ -109,7 +109,9 @@ function numberStrip(stage, pick) {
     if (!at.named) return;
     const widest = Math.max(...range(count).map((c) => context.measureText(stage.columnName(c)).width));
     const every = Math.ceil(Math.min(widest + 4, CELL_NAME) / at.cell); // as many names as there is room for
-    range(count).filter((c) => c % every === 0).forEach((c) => context.fillText(clip(context, stage.columnName(c), at.cell * every), at.left + (c + 0.5) * at.cell, 7));
+    context.textAlign = every > 1 ? "left" : "center";
+    const middle = every > 1 ? 0 : 0.5;
+    range(count).filter((c) => c % every === 0).forEach((c) => context.fillText(clip(context, stage.columnName(c), at.cell * every - 3), at.left + (c + middle) * at.cell, 7));
   };
   const digits = (context, values, scale) => {
     context.font = "11px system-ui, sans-serif";
@@ -186,6 +188,7 @@ const cellNumber = (value) => (Math.abs(value) < 10 ? value.toFixed(2) : value.t
 
 // Why a number is not there: the page has no room for its row, or it was never known.
 const absent = (stage) => (stage.kept ? "not on the page" : "missing");
+const distinct = (refs) => refs.filter(([k, at], n) => refs.findIndex(([other, place]) => other === k && place === at) === n);
 const written = (stage, i) => (Number.isNaN(stage.get(i)) ? absent(stage) : exactly(stage.get(i)));
 
 // The terms of one number, or the lines of its formula; numbers are buttons that lead to where they come from.
@@ -198,7 +201,7 @@ function termsOf(stage, i, { mark, go, all, more }) {
   };
   if (!found.terms) return [
     ...found.lines.map((line) => el("p", { class: "line" }, line)),
-    el("p", { class: "line" }, "from ", ...found.refs.slice(0, FEW_TERMS).flatMap((ref, n) => [n ? ", " : "", `${label(stage.inputs[ref[0]].title)} `, number(ref)])),
+    el("p", { class: "line" }, "from ", ...distinct(found.refs).slice(0, FEW_TERMS).flatMap((ref, n) => [n ? ", " : "", `${label(stage.inputs[ref[0]].title)} `, number(ref)])),
   ];
   const { terms } = found;
   const factorsOf = (term) => term.refs.map(([k]) => label(stage.inputs[k].title)).join(" · ");
