@@ -29,6 +29,8 @@ FAMILIES = (
     "points",
     "series",
     "forecaster",
+    "ibm1",
+    "nearest caption",
     "majority",
     "pwm",
     "markov",

@@ -43,6 +43,8 @@ from regard.models.encoder_decoder import (
 )
 from regard.models.forecaster import DLinear, NLinear
 from regard.models.hidden_markov import HiddenMarkov, HiddenMarkovConfig
+from regard.models.ibm_model1 import IBM1Config, IBM1Translator
+from regard.models.nearest_caption import NearestCaptioner, NearestConfig
 from regard.models.ngrams import (
     Bigram,
     CountConfig,
@@ -63,6 +65,7 @@ from regard.models.patch_forecaster import (
     RecurrentForecaster,
 )
 from regard.pipelines import PreparedInput
+from regard.tokenizers import Patches
 
 V = TOKENIZER.vocab_size
 TEXT = "abbac"
@@ -159,6 +162,28 @@ def captioner():
     shape = {"patch": 2, "rows": 2, "columns": 3, "source_vocab": 6, "max_len": 24}
     config = dataclasses.replace(modern_captioner(1, 16), **shape)
     return translator(Captioner(V, config), pixels(config))
+
+
+def word_for_word():
+    """Fit IBM model 1 to texts and the same texts with other letters, backwards."""
+    config = IBM1Config(max_len=24, iterations=4, source_vocab=V, decay=0.6)
+    model = IBM1Translator(V, config)
+    letters = str.maketrans("abc", "bca")
+    targets = [text.translate(letters) for text in TEXTS]
+    model.fit(shard_of(targets, TOKENIZER).paired(shard_of(TEXTS, TOKENIZER)), None, print)
+    return translator(model, torch.tensor([[*record("abca")[1:], TOKENIZER.end]]))
+
+
+def nearest_captioner():
+    """Fit to six images of two by three patches."""
+    config = NearestConfig(patch=2, rows=2, columns=3, source_vocab=6, max_len=24)
+    model = NearestCaptioner(V, config)
+    images = np.random.default_rng(0).integers(0, 256, (6, 4, 6, 1), dtype=np.uint8)
+    patches = Patches.train(images, patch=2)
+    pairs = shard_of(TEXTS[:6], TOKENIZER).paired(shard_of(list(images), patches))
+    model.fit(pairs, None, print)
+    ids = torch.from_numpy(patches.encode_batch([images[4] // 2 + 60])[0])[None].float()
+    return translator(model, ids)
 
 
 def predictor(model, ids=None, targets=CLASSES):
@@ -431,6 +456,8 @@ STEP_MODELS = {
     ),
     "encoder–decoder of 2017": lambda: translator(EncoderDecoder(V, vaswani(1, 16))),
     "captioner": captioner,
+    "ibm1": word_for_word,
+    "nearest caption": nearest_captioner,
     "recurrent translator": lambda: translator(recurrent.RecurrentSeq2Seq(V, recurrent.cho(2, 8))),
     **{
         f"translator of {make.__name__}": lambda make=make: translator(

@@ -35,6 +35,8 @@ FAMILY_MODULES = (  # register theirs
     "linear",
     "class_counts",
     "convolutions",
+    "ibm_model1",
+    "nearest_caption",
     "classical_forecasters",
     "trees",
 )
