@@ -21,6 +21,7 @@ from regard.models import (
     point_transformer,
     recurrent,
     series_classifiers,
+    series_features,
     vision,
 )
 from regard.models import encoder as encoders
@@ -33,6 +34,7 @@ from regard.models.classical_forecasters import (
     SeasonalNaive,
 )
 from regard.models.convolution import CNN, ConvolutionalClassifier, ConvolutionConfig
+from regard.models.coulomb import Coulomb
 from regard.models.decoder import DecoderConfig
 from regard.models.encoder_decoder import (
     Captioner,
@@ -65,7 +67,9 @@ from regard.models.patch_forecaster import (
     RecurrentForecaster,
 )
 from regard.pipelines import PreparedInput
-from regard.tokenizers import Patches
+from regard.tokenizers import Patches, Points
+from regard.tokenizers.points import NO_ATOMS, PointCloud
+from regard.tokenizers.step_patches import StepPatches
 
 V = TOKENIZER.vocab_size
 TEXT = "abbac"
@@ -237,6 +241,63 @@ def fitted(family, targets=CLASSES, texts=TEXTS, text=TEXT, values=None, **optio
     model = family(V, family.Config(**config))
     model.fit(shard, None, print)
     return predictor(model, torch.tensor([[*record(text), TOKENIZER.end]]), targets)
+
+
+def fitted_items(family, tokenizer, items, targets=CLASSES, values=None, **options):
+    """Fit a model to images, point clouds or series, and read one of them."""
+    shape = {"n_outputs": 3, "max_len": 64} | tokenizer.model_config | options
+    shard = shard_of(items, tokenizer)
+    aligned = options.get("task") == "position-label"
+    if values is None:
+        values = (np.arange(shard.tokens if aligned else shard.records) % 3).astype(np.int16)
+    shard = dataclasses.replace(shard, targets=np.array(values), aligned=aligned)
+    model = family(tokenizer.vocab_size, family.Config(**shape))
+    model.fit(shard, None, print)
+    return predictor(model, torch.from_numpy(tokenizer.encode_batch(items[4:5])[0])[None], targets)
+
+
+def fitted_images():
+    images = np.random.default_rng(0).integers(0, 256, (9, 4, 6, 2), dtype=np.uint8)
+    return fitted_items(linear.PixelLogistic, Patches.train(images, patch=2), list(images))
+
+
+def point_clouds(atoms=False):
+    draw, clouds = np.random.default_rng(0), []
+    for count in (3, 5, 7, 6, 5, 4, 8, 6, 7):
+        points = draw.normal(size=(count, 3)).astype(np.float32)
+        kinds = draw.choice([1, 6, 8], count).astype(np.uint8) if atoms else NO_ATOMS
+        features = np.zeros((count, 0), np.float32)
+        clouds.append(PointCloud(points, features, kinds))
+    return clouds
+
+
+def fitted_points(family, atoms=False, **options):
+    clouds = point_clouds(atoms)
+    return fitted_items(family, Points.train(clouds), clouds, **options)
+
+
+def waves():
+    """Return series of 20 to 36 steps of two columns, some values missing."""
+    draw, items = np.random.default_rng(0), []
+    for number in range(9):
+        steps = np.arange(20 + 2 * number)[:, None]
+        values = np.sin(steps * (0.3 + 0.1 * (number % 3)) + [0, 1])
+        values += 0.2 * draw.normal(size=values.shape) + 0.3
+        values[3 + number, 0] = np.nan
+        items.append(values)
+    return items
+
+
+def fitted_series(family, patch=4, **options):
+    items = waves()
+    return fitted_items(family, StepPatches.train(items, patch=patch), items, **options)
+
+
+def masked_series():
+    ids = series_ids()
+    config = series_classifiers.modern_masked(1, 16)
+    config = dataclasses.replace(config, patch=3, n_channels=2, max_len=24)
+    return predictor(series_classifiers.MaskedSeries(7, config), ids)
 
 
 def image(positions):
@@ -490,6 +551,23 @@ STEP_MODELS = {
     "invariant points": lambda: points(point_transformer.invariant),
     "molecules": lambda: points(point_transformer.molecule),
     "series": series,
+    "masked series": masked_series,
+    "pixels": fitted_images,
+    "statistics of points": lambda: fitted_points(linear.PointCloudLogistic),
+    "statistics of molecules": lambda: fitted_points(linear.PointCloudLogistic, atoms=True),
+    "coulomb": lambda: fitted_points(
+        Coulomb,
+        atoms=True,
+        targets=VALUES,
+        task="value",
+        n_outputs=1,
+        values=np.arange(9.0)[:, None] ** 1.5,
+    ),
+    "statistics of series": lambda: fitted_series(series_features.SeriesLogistic),
+    "rocket": lambda: fitted_series(series_features.Rocket, n_features=400),
+    "statistics of steps": lambda: fitted_series(
+        series_features.StepLogistic, patch=1, task="position-label"
+    ),
     "forecaster": lambda: forecaster(PatchForecaster),
     "causal forecaster": lambda: forecaster(DecoderForecaster),
     "lstm forecaster": lambda: recurrent_forecaster(RecurrentForecaster),

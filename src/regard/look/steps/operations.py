@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from itertools import combinations
 from typing import Any, ClassVar
 
 import numpy as np
@@ -302,6 +303,112 @@ class ZScore(Operation):
 
     def compute(self, *inputs: Array) -> Array:
         return (inputs[0] - inputs[1]) / inputs[2]
+
+
+@dataclass(frozen=True)
+class RowNorms(Operation):
+    """y_r = |X_r|, the length of each row of a table."""
+
+    op = "row_norms"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(np.linalg.norm(inputs[0], axis=1))
+
+
+@dataclass(frozen=True)
+class ColumnDeviations(Operation):
+    """y_c = √(mean((X_rc − mean_c)²)), over the rows of a table."""
+
+    op = "column_deviations"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0].std(0))
+
+
+@dataclass(frozen=True)
+class PairDistances(Operation):
+    """Y_rs = |X_r − X_s|, between all rows of a table."""
+
+    op = "pair_distances"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(np.linalg.norm(inputs[0][:, None] - inputs[0], axis=-1))
+
+
+@dataclass(frozen=True)
+class Histogram(Operation):
+    """The share of numbers in each of `bins` equal parts from 0 to `largest`; larger ones are in
+    the last.
+    """
+
+    op = "histogram"
+    bins: int
+    largest: float
+
+    def compute(self, *inputs: Array) -> Array:
+        index = np.clip(
+            (inputs[0].ravel() / self.largest * self.bins).astype(int), 0, self.bins - 1
+        )
+        return np.bincount(index, minlength=self.bins) / len(index)
+
+
+@dataclass(frozen=True)
+class CoulombMatrix(Operation):
+    """Y_rr = z_r^2.4 / 2 and Y_rs = z_r z_s / d_rs, of charges z at distances d."""
+
+    op = "coulomb"
+
+    def compute(self, *inputs: Array) -> Array:
+        charges, gaps = inputs
+        apart = np.where(np.eye(len(gaps)) > 0, 1.0, np.maximum(gaps, CLOSEST))
+        matrix = charges[:, None] * charges / apart
+        np.fill_diagonal(matrix, charges**2.4 / 2)
+        return as_array(matrix)
+
+
+CLOSEST = 1e-3  # atoms are no nearer to each other
+
+
+@dataclass(frozen=True)
+class AbsoluteDistance(Operation):
+    """y_j = Σ_k |x_k − X_jk|, to every row of a table."""
+
+    op = "absolute_distance"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(np.abs(inputs[0] - inputs[1]).sum(1))
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        return as_array(1 / (1 + output)) if which == 1 else None  # the nearest ones
+
+
+@dataclass(frozen=True)
+class ExceedingShares(Operation):
+    """The share of steps at which convolutions of a series X (T, C) exceed thresholds. The filters
+    are all choices of three weights of 2 among nine, the others being −1; each reads the sum of
+    some columns. There is a threshold for each dilation, level and filter, in this order, and a row
+    of columns for each dilation and filter.
+    """
+
+    op = "exceeding"
+    dilations: tuple[int, ...]
+    margin: float
+
+    def compute(self, *inputs: Array) -> Array:
+        x, thresholds, chosen = inputs
+        count, shares = len(chosen) // len(self.dilations), []
+        levels = thresholds.reshape(len(self.dilations), -1, count)
+        filters = np.array([[2.0 if k in three else -1.0 for k in range(9)] for three in THREES])
+        for number, dilation in enumerate(self.dilations):
+            summed = x @ chosen[number * count : (number + 1) * count].T  # (T, filters)
+            padded = np.pad(summed, ((4 * dilation, 4 * dilation), (0, 0)))
+            rows = np.arange(len(x))[:, None] + dilation * np.arange(9)  # (T, 9)
+            outputs = np.einsum("tkf,fk->tf", padded[rows], filters)
+            shares.append((outputs > levels[number][:, None] + self.margin).mean(1).ravel())
+        return np.concatenate(shares)
+
+
+THREES = tuple(combinations(range(9), 3))  # where the weights of 2 are
 
 
 @dataclass(frozen=True)

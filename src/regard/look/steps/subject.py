@@ -34,6 +34,8 @@ FAMILY_MODULES = (  # register theirs
     "forecasters",
     "linear",
     "class_counts",
+    "features",
+    "coulomb",
     "convolutions",
     "ibm_model1",
     "nearest_caption",

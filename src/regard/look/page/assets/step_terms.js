@@ -84,6 +84,9 @@ const FUNCTIONS = {
   log_count: (x) => 1 + Math.log(x),
 };
 
+// The places of the weights of 2 in a filter of nine: 0 1 2, 0 1 3, … 6 7 8.
+const THREES = range(9).flatMap((a) => range(9).flatMap((b) => range(9).map((c) => [a, b, c]))).filter(([a, b, c]) => a < b && b < c);
+
 const same = (i) => [[0, i]];
 const FORMS = {
   mask: (s, i, [x, allowed]) => {
@@ -124,6 +127,55 @@ const FORMS = {
     refs: [[0, i], [1, 0], [2, 0]], value: (x.get(i) - mean.get(0)) / deviation.get(0),
     lines: [`(${exactly(x.get(i))} − ${exactly(mean.get(0))}) / ${exactly(deviation.get(0))}`],
   }),
+  row_norms: (s, i, [x]) => {
+    const refs = range(widthOf(x)).map((k) => [0, i * widthOf(x) + k]);
+    const total = sum(refs.map(([, at]) => x.get(at) ** 2));
+    return { refs, lines: [`the sum of ${refs.length} squares is ${exactly(total)}`, `√${exactly(total)}`], value: Math.sqrt(total) };
+  },
+  column_deviations: (s, i, [x]) => {
+    const refs = range(x.shape[0]).map((r) => [0, r * widthOf(x) + i]);
+    const all = refs.map(([, at]) => x.get(at));
+    const mean = sum(all) / all.length;
+    const variance = sum(all.map((v) => (v - mean) ** 2)) / all.length;
+    return { refs, lines: [`of ${all.length} numbers the mean is ${exactly(mean)}`, `the mean of the squares around it is ${exactly(variance)}`], value: Math.sqrt(variance) };
+  },
+  pair_distances: (s, i, [x]) => {
+    const n = widthOf(x);
+    const [r, c] = [Math.floor(i / widthOf(s)), i % widthOf(s)];
+    const value = Math.hypot(...range(n).map((k) => x.get(r * n + k) - x.get(c * n + k)));
+    return { refs: range(n).flatMap((k) => [[0, r * n + k], [0, c * n + k]]), lines: [`between ${x.rowName(r)} and ${x.rowName(c)}: the root of the sum of ${n} squares`], value };
+  },
+  histogram: (s, i, [x]) => {
+    const { bins, largest } = s.how;
+    const inside = range(sizeOf(x)).filter((k) => clamp(Math.trunc((x.get(k) / largest) * bins), 0, bins - 1) === i);
+    const last = i === bins - 1 ? "" : ` and below ${exactly(((i + 1) * largest) / bins)}`;
+    return { refs: inside.map((k) => [0, k]), lines: [`${inside.length} of ${sizeOf(x)} numbers are from ${exactly((i * largest) / bins)} on${last}`], value: inside.length / sizeOf(x) };
+  },
+  coulomb: (s, i, [z, gaps]) => {
+    const [r, c] = [Math.floor(i / widthOf(s)), i % widthOf(s)];
+    if (r === c) return { refs: [[0, r]], lines: [`${exactly(z.get(r))}^2.4 / 2`], value: z.get(r) ** 2.4 / 2 };
+    return { refs: [[0, r], [0, c], [1, i]], lines: [`${exactly(z.get(r))} · ${exactly(z.get(c))} / ${exactly(gaps.get(i))}`], value: (z.get(r) * z.get(c)) / Math.max(gaps.get(i), 1e-3) };
+  },
+  absolute_distance: (s, i, [x, rows]) => {
+    const n = sizeOf(x);
+    const value = sum(range(n).map((k) => Math.abs(x.get(k) - rows.get(i * n + k))));
+    return { refs: range(n).flatMap((k) => [[0, k], [1, i * n + k]]), lines: [`the sum of ${n} absolute differences`], value };
+  },
+  exceeding: (s, i, [x, thresholds, chosen]) => {
+    const [count, width] = [THREES.length, widthOf(x)];
+    const { dilations, margin } = s.how;
+    const levels = sizeOf(thresholds) / count / dilations.length;
+    const [filter, number] = [i % count, Math.floor(i / count / levels)];
+    const columns = range(width).filter((c) => chosen.get((number * count + filter) * width + c) > 0);
+    const at = (t) => (t < 0 || t >= x.shape[0] ? 0 : sum(columns.map((c) => x.get(t * width + c))));
+    const weights = range(9).map((k) => (THREES[filter].includes(k) ? 2 : -1));
+    const above = range(x.shape[0]).filter((t) => sum(weights.map((w, k) => w * at(t + (k - 4) * dilations[number]))) > thresholds.get(i) + margin);
+    return {
+      refs: [[1, i], ...above.flatMap((t) => columns.map((c) => [0, t * width + c]))], value: above.length / x.shape[0],
+      lines: [`the weights ${weights.join(" ").replace(/-/g, "−")} at every ${dilations[number] === 1 ? "step" : `${dilations[number]} steps`}, of ${columns.map((c) => x.columnName(c)).join(" + ")}`,
+        `at ${above.length} of ${x.shape[0]} steps the sum is above ${exactly(thresholds.get(i))}; they are outlined`],
+    };
+  },
   leaves: (s, i, [x, nodes]) => {
     const [refs, lines, size] = [[], [], sizeOf(x)];
     let node = s.how.roots[i];
