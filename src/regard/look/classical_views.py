@@ -659,7 +659,7 @@ def ngram_terms(model: NGramModel, source: Inputs, output: int) -> tuple[Tensor,
     return index, torch.from_numpy(row.data), weights
 
 
-def _count_unknown(model: NGramModel, source: Inputs, known: int) -> int:
+def count_unknown(model: NGramModel, source: Inputs, known: int) -> int:
     """Return how many different n-grams of one sequence have no coefficient."""
     start, end = model.markers.tolist()
     config = model.config
@@ -693,7 +693,7 @@ def add_ngram_sum(page: Page, context: PredictionContext, model: NGramModel) -> 
             for i in order[:MOST_LISTED]
         ]
         unit = f"{len(added):,} n-grams add {float(added.sum()):.3g}, the bias {bias:.3g}"
-        if unknown := _count_unknown(model, context.source, len(index)):
+        if unknown := count_unknown(model, context.source, len(index)):
             unit += f"; {unknown:,} others are not in the training records and add nothing"
         if order:
             title = f"The n-grams with the largest terms for {names[output]}"

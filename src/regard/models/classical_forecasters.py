@@ -311,16 +311,21 @@ class ExponentialSmoothing(PointForecaster):
 
     def smooth(self, values: Tensor) -> SmoothingState:
         """Return the state after the last of values (B, L, C)."""
-        level, slope, season = initial_state(values, self.config.period, self.phi > 0)
+        state = initial_state(values, self.config.period, self.phi > 0)
         for step, value in enumerate(values.unbind(1)):
-            phase = step % season.size(1)
-            expected = level + self.phi * slope
-            error = value - expected - season[:, phase]
-            error = torch.where(value.isnan(), 0.0, error)
-            level = expected + self.alpha * error
-            slope = self.phi * slope + self.alpha * self.beta * error
-            season[:, phase] += self.gamma * error
-        return SmoothingState(level, slope, season)
+            state = self.update(state, value, step)
+        return state
+
+    def update(self, state: SmoothingState, value: Tensor, step: int) -> SmoothingState:
+        """Return the state after a value (B, C), the seasons of the one before changed in place."""
+        level, slope, season = state
+        phase = step % season.size(1)
+        expected = level + self.phi * slope
+        error = value - expected - season[:, phase]
+        error = torch.where(value.isnan(), 0.0, error)
+        season[:, phase] += self.gamma * error
+        slope = self.phi * slope + self.alpha * self.beta * error
+        return SmoothingState(expected + self.alpha * error, slope, season)
 
 
 def holt_winters() -> Any:

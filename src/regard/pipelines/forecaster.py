@@ -203,7 +203,8 @@ class Forecaster(Pipeline):
             past, future = values[:lookback], values[lookback:, self.tokenizer.n_channels :]
         inputs, known = torch.from_numpy(past[None].copy()), torch.from_numpy(future[None].copy())
         return PreparedInput(
-            {"past": inputs}, lambda tap: self.model.forecast(inputs, known, tap=tap)
+            {"past": inputs, "future": known},
+            lambda tap: self.model.forecast(inputs, known, tap=tap),
         )
 
     def read(self, files: Sequence[Path], reader: InputReader, *, strict: bool, log: Any) -> Any:

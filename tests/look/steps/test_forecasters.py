@@ -18,6 +18,8 @@ def test_a_forecast_ends_in_the_units_of_the_data():
         with torch.no_grad():
             expected = pipeline.prepared.run(None)[0, :, 0].flatten().numpy()
         np.testing.assert_allclose(trace.find("Output › Forecast").values, expected, atol=1e-5)
+        units = trace.find("In the units of the data").values
+        np.testing.assert_allclose(units, 20 * expected + 50, atol=1e-3)
         assert trace.notes == ["The first channel is followed."]
 
 

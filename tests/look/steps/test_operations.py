@@ -18,6 +18,8 @@ RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=8)
 MATRIX = RANDOM.normal(size=(5, 8))
 T = torch.from_numpy(X)
+GAPS = np.where(np.arange(8) == 3, np.nan, X)
+KNOWN = T[torch.arange(8) != 3]
 
 CASES = {
     "dot": (ops.Dot(), (X, MATRIX, X[:5]), F.linear(T, torch.from_numpy(MATRIX), T[:5])),
@@ -42,6 +44,52 @@ CASES = {
     "part of rows": (ops.Part(1, 3), (MATRIX,), torch.from_numpy(MATRIX)[:, 1:3]),
     "largest": (ops.Largest(), (MATRIX,), torch.from_numpy(MATRIX).amax(0)),
     "products": (ops.Products(), (X, X + 1, X + 2, X), T * (T + 1) + (T + 2) * T),
+    "log softmax": (ops.LogSoftmax(), (X,), T.log_softmax(-1)),
+    "entries": (ops.Entries((9, -1, 0)), (MATRIX,), torch.tensor([MATRIX[1, 1], 0, MATRIX[0, 0]])),
+    "stack": (ops.Stack(), (X, X + 1), torch.stack((T, T + 1))),
+    "sum of rows": (ops.SumRows(), (MATRIX, X), torch.from_numpy(MATRIX).sum(0) + T),
+    "mean of rows": (ops.MeanRows(), (MATRIX,), torch.from_numpy(MATRIX).mean(0)),
+    "combine": (ops.Combine((2.0, -1.0), ("2", "−1")), (X, X[:1]), 2 * T - T[0]),
+    "mean of what is known": (ops.Mean(), (GAPS,), KNOWN.mean()[None]),
+    "deviation": (
+        ops.Deviation(0.5),
+        (GAPS, KNOWN.mean()[None].numpy()),
+        (KNOWN.var(correction=0) + 0.5).sqrt()[None],
+    ),
+    "rescale": (ops.Rescale(), (X, X[:1], X[1:2]), T * T[0] + T[1]),
+    "total": (ops.Total(), (X, X[:1]), (T.sum() + T[0])[None]),
+    "moving average": (
+        ops.MovingAverage(3),
+        (X,),
+        F.avg_pool1d(F.pad(T[None, None], (1, 1), mode="replicate"), 3, stride=1)[0, 0],
+    ),
+    "occurrences": (
+        ops.Occurrences((((1, 2), 0, 3), ((1,), 2, 6), ((2, 1, 2), 0, 6))),
+        (np.array([1.0, 2, 1, 2, 1, 2]),),
+        torch.tensor([2.0, 2, 2]),
+    ),
+    "row norms": (ops.RowNorms(), (MATRIX,), torch.from_numpy(MATRIX).norm(dim=1)),
+    "deviations of columns": (
+        ops.ColumnDeviations(),
+        (MATRIX,),
+        torch.from_numpy(MATRIX).std(0, correction=0),
+    ),
+    "distances of pairs": (
+        ops.PairDistances(),
+        (MATRIX,),
+        torch.cdist(torch.from_numpy(MATRIX), torch.from_numpy(MATRIX)),
+    ),
+    "absolute distance": (
+        ops.AbsoluteDistance(),
+        (X, MATRIX),
+        torch.cdist(T[None], torch.from_numpy(MATRIX), p=1.0)[0],
+    ),
+    "histogram": (
+        ops.Histogram(4, 2.0),
+        (np.array([0.0, 0.4, 0.6, 1.99, 2.0, 7.0]),),
+        torch.tensor([2, 1, 0, 3]) / 6,
+    ),
+    "z-score": (ops.ZScore(), (X, X[:1], X[1:2]), (T - T[0]) / T[1]),
     "standardize": (
         ops.Standardize(),
         (np.array([np.nan, 3.0]), np.ones(2), np.full(2, 4.0)),

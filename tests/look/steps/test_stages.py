@@ -21,8 +21,11 @@ def test_stages_are_what_their_formulas_say(name):
     """From each stage's inputs, and from parameters and the input alone: the model's own numbers,
     to 1e-5 of the largest.
     """
-    for position in (1, 2, 4):
-        trace = trace_steps(STEP_MODELS[name](), position=position)
+    for place in (1, 2, 4):
+        torch.manual_seed(0)
+        pipeline = STEP_MODELS[name]()
+        position = min(place, len(trace_steps(pipeline).tokens))
+        trace = trace_steps(pipeline, position=position)
         errors, chained = check_stages(trace), replay(trace)
         worst = max((*errors, *chained), key=lambda error: error.relative)
         assert worst.relative < 1e-5, worst.stage.where

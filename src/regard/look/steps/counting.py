@@ -66,25 +66,9 @@ class Context:
 def table_steps(subject: StepSubject) -> None:
     """Follow the estimate from no context at all to the longest one."""
     model, ids = cast(TableModel, subject.model), subject.tensors["ids"]
-    names = subject.token_names(ids)
-    t = subject.start(names)
-    nodes = [int(node[0, t.position]) for node in model.table.contexts(ids)]
-    every = torch.arange(model.vocab_size)
-    repeated = [torch.full_like(every, node) for node in nodes]
-    known = list(model.probabilities(repeated, every))
-    way = ORDERS.find(model)
-    assert way is not None
-    stage: Stage | None = None
+    t = subject.start(subject.token_names(ids))
     words = vocabulary(subject)
-    for length, p in enumerate(known):
-        if length > t.position + 1:
-            break
-        past = [visible(name) for name in names[t.position + 1 - length : t.position + 1]]
-        context = " ".join(past)
-        with t.level(f"After {context}" if length else "Without context") as inner:
-            node = nodes[length - 1] if length else 0
-            stage = way(inner, Context(model, length, node, stage), words, p, context)
-    assert stage is not None
+    stage = order_steps(t, model, ids, words, t.position)
     with t.level("Output") as inner:
         measured = subject.output[0, t.position]
         formula = "zᵢ = ln pᵢ"
@@ -92,6 +76,27 @@ def table_steps(subject: StepSubject) -> None:
             "Logits", Apply("log"), stage, formula=formula, measured=measured, columns=words
         )
     sampling_steps(t, logits, words)
+
+
+def order_steps(t: Tracer, model: TableModel, ids: Tensor, words: Names, at: int) -> Stage:
+    """Add the probabilities of the token after a position, order by order; return the last."""
+    nodes = [int(node[0, at]) for node in model.table.contexts(ids)]
+    every = torch.arange(model.vocab_size)
+    repeated = [torch.full_like(every, node) for node in nodes]
+    known = list(model.probabilities(repeated, every))
+    way = ORDERS.find(model)
+    assert way is not None
+    stage: Stage | None = None
+    for length, p in enumerate(known):
+        if length > at + 1:
+            break
+        past = [visible(name) for name in t.tokens[at + 1 - length : at + 1]]
+        context = " ".join(past)
+        with t.level(f"After {context}" if length else "Without context") as inner:
+            node = nodes[length - 1] if length else 0
+            stage = way(inner, Context(model, length, node, stage), words, p, context)
+    assert stage is not None
+    return stage
 
 
 def counted(t: Tracer, context: Context, values: Tensor, words: Names, past: str) -> Stage:

@@ -24,6 +24,7 @@ from regard.models.patch_forecaster import (
 ENCODERS = Ways()  # (tracer, model, patches, names) -> the position, and (N, D) of all positions
 READOUTS = Ways()  # (tracer, x, encoded) -> what the head reads
 Encoded = tuple[Stage, Tensor]
+FIRST_CHANNEL = "The first channel is followed."
 
 
 @register_steps(PatchForecaster, RecurrentForecaster)
@@ -33,8 +34,7 @@ def forecaster_steps(subject: StepSubject) -> None:
     values, mean, deviation = model.window_norm(model.covariates.subtract(past))
     patches = model.cut(values)[:1]
     names = [f"patch {i + 1}" for i in range(patches.size(1))]
-    t = subject.start(names)
-    t.trace.notes.append("The first channel is followed.")
+    t = subject.start(names, [FIRST_CHANNEL])
     encode, read_out = ENCODERS.find(model), READOUTS.find(model)
     assert encode is not None and read_out is not None
     x, encoded = encode(t, model, patches, names)
@@ -47,17 +47,31 @@ def forecaster_steps(subject: StepSubject) -> None:
 def forecast_steps(
     t: Tracer, subject: StepSubject, x: Stage, deviation: float, mean: float
 ) -> None:
-    """Add the forecast, first in the units of the model, then in those of the data."""
+    """Add the forecast: normalized, at the level of the window, and in the units of the data."""
     model = subject.model
-    c = model.config
-    steps = [f"step {i + 1}" for i in range(c.horizon)]
-    if c.n_outputs > 1:
-        steps = [f"{s}, level {level:g}" for s in steps for level in c.quantiles]
+    steps = horizon_names(model.config)
     formula = "yᵢ = Σₖ xₖ Wᵢₖ + bᵢ"
     y = t.linear("Forecast, normalized", model.head, x, formula, columns=steps)
     measured = None if model.covariates.n_known else subject.output[0, :, 0].flatten()
     formula, how = "yᵢ · deviation + mean of the window", LinearAt(deviation, mean)
-    t.step("Forecast", how, y, formula=formula, columns=steps, measured=measured)
+    x = t.step("Forecast", how, y, formula=formula, columns=steps, measured=measured)
+    in_units(t, subject, x, steps)
+
+
+def in_units(t: Tracer, subject: StepSubject, x: Stage, columns: Names = ()) -> None:
+    """Add a forecast in the units of the data: models see standardized values."""
+    steps = subject.pipeline.tokenizer
+    how = LinearAt(float(steps.deviation[0]), float(steps.mean[0]))
+    formula = "ŷ · deviation + mean of the training values of the channel"
+    t.step("In the units of the data", how, x, formula=formula, columns=columns)
+
+
+def horizon_names(config: Any) -> Names:
+    """Return names of the steps of the horizon, one for each quantile."""
+    steps = [f"step {i + 1}" for i in range(config.horizon)]
+    if config.n_outputs > 1:
+        return [f"{step}, level {level:g}" for step in steps for level in config.quantiles]
+    return steps
 
 
 @ENCODERS.register(PatchForecaster)

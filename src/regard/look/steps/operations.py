@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from itertools import combinations
 from typing import Any, ClassVar
 
 import numpy as np
@@ -211,6 +212,294 @@ class Join(Operation):
 
 
 @dataclass(frozen=True)
+class Entries(Operation):
+    """y_i = x_j with j the i-th of `places`, counted row by row; 0 where that is −1."""
+
+    op = "entries"
+    places: tuple[int, ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        places = np.array(self.places, dtype=np.int64)
+        return np.where(places < 0, 0.0, inputs[0].reshape(-1)[np.maximum(places, 0)])
+
+
+@dataclass(frozen=True)
+class Stack(Operation):
+    """Vectors as the rows of a table."""
+
+    op = "stack"
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.stack(inputs)
+
+
+@dataclass(frozen=True)
+class SumRows(Operation):
+    """y_c = Σ_r X_rc, and a bias if there is a second input."""
+
+    op = "sum_rows"
+
+    def compute(self, *inputs: Array) -> Array:
+        rows, *bias = inputs
+        return as_array(rows.sum(0) + (bias[0] if bias else 0.0))
+
+
+@dataclass(frozen=True)
+class MeanRows(Operation):
+    """y_c = Σ_r X_rc / n, over the n rows of a table."""
+
+    op = "mean_rows"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0].mean(0))
+
+
+@dataclass(frozen=True)
+class Combine(Operation):
+    """y = c₁ a + c₂ b + …; an input of one number counts in every entry. `words` are the factors as
+    formulas.
+    """
+
+    op = "combine"
+    factors: tuple[float, ...]
+    words: tuple[str, ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        total = inputs[0] * self.factors[0]
+        for factor, one in zip(self.factors[1:], inputs[1:], strict=True):
+            total = total + factor * one
+        return as_array(total)
+
+
+@dataclass(frozen=True)
+class Mean(Operation):
+    """The mean of the numbers of a vector that are known."""
+
+    op = "mean"
+
+    def compute(self, *inputs: Array) -> Array:
+        known = inputs[0][~np.isnan(inputs[0])]
+        return np.array([known.sum() / max(len(known), 1)])
+
+
+@dataclass(frozen=True)
+class Deviation(Operation):
+    """√(mean((x − m)²) + ε), over the numbers of a vector that are known."""
+
+    op = "deviation"
+    eps: float
+
+    def compute(self, *inputs: Array) -> Array:
+        x, mean = inputs
+        known = x[~np.isnan(x)]
+        return np.sqrt([((known - mean) ** 2).sum() / max(len(known), 1) + self.eps])
+
+
+@dataclass(frozen=True)
+class ZScore(Operation):
+    """y_i = (x_i − m) / d, of numbers m and d; what is missing stays so."""
+
+    op = "z_score"
+
+    def compute(self, *inputs: Array) -> Array:
+        return (inputs[0] - inputs[1]) / inputs[2]
+
+
+@dataclass(frozen=True)
+class RowNorms(Operation):
+    """y_r = |X_r|, the length of each row of a table."""
+
+    op = "row_norms"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(np.linalg.norm(inputs[0], axis=1))
+
+
+@dataclass(frozen=True)
+class ColumnDeviations(Operation):
+    """y_c = √(mean((X_rc − mean_c)²)), over the rows of a table."""
+
+    op = "column_deviations"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0].std(0))
+
+
+@dataclass(frozen=True)
+class PairDistances(Operation):
+    """Y_rs = |X_r − X_s|, between all rows of a table."""
+
+    op = "pair_distances"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(np.linalg.norm(inputs[0][:, None] - inputs[0], axis=-1))
+
+
+@dataclass(frozen=True)
+class Histogram(Operation):
+    """The share of numbers in each of `bins` equal parts from 0 to `largest`; larger ones are in
+    the last.
+    """
+
+    op = "histogram"
+    bins: int
+    largest: float
+
+    def compute(self, *inputs: Array) -> Array:
+        index = np.clip(
+            (inputs[0].ravel() / self.largest * self.bins).astype(int), 0, self.bins - 1
+        )
+        return np.bincount(index, minlength=self.bins) / len(index)
+
+
+@dataclass(frozen=True)
+class CoulombMatrix(Operation):
+    """Y_rr = z_r^2.4 / 2 and Y_rs = z_r z_s / d_rs, of charges z at distances d."""
+
+    op = "coulomb"
+
+    def compute(self, *inputs: Array) -> Array:
+        charges, gaps = inputs
+        apart = np.where(np.eye(len(gaps)) > 0, 1.0, np.maximum(gaps, CLOSEST))
+        matrix = charges[:, None] * charges / apart
+        np.fill_diagonal(matrix, charges**2.4 / 2)
+        return as_array(matrix)
+
+
+CLOSEST = 1e-3  # atoms are no nearer to each other
+
+
+@dataclass(frozen=True)
+class AbsoluteDistance(Operation):
+    """y_j = Σ_k |x_k − X_jk|, to every row of a table."""
+
+    op = "absolute_distance"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(np.abs(inputs[0] - inputs[1]).sum(1))
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        return as_array(1 / (1 + output)) if which == 1 else None  # the nearest ones
+
+
+@dataclass(frozen=True)
+class ExceedingShares(Operation):
+    """The share of steps at which convolutions of a series X (T, C) exceed thresholds. The filters
+    are all choices of three weights of 2 among nine, the others being −1; each reads the sum of
+    some columns. There is a threshold for each dilation, level and filter, in this order, and a row
+    of columns for each dilation and filter.
+    """
+
+    op = "exceeding"
+    dilations: tuple[int, ...]
+    margin: float
+
+    def compute(self, *inputs: Array) -> Array:
+        x, thresholds, chosen = inputs
+        count, shares = len(chosen) // len(self.dilations), []
+        levels = thresholds.reshape(len(self.dilations), -1, count)
+        filters = np.array([[2.0 if k in three else -1.0 for k in range(9)] for three in THREES])
+        for number, dilation in enumerate(self.dilations):
+            summed = x @ chosen[number * count : (number + 1) * count].T  # (T, filters)
+            padded = np.pad(summed, ((4 * dilation, 4 * dilation), (0, 0)))
+            rows = np.arange(len(x))[:, None] + dilation * np.arange(9)  # (T, 9)
+            outputs = np.einsum("tkf,fk->tf", padded[rows], filters)
+            shares.append((outputs > levels[number][:, None] + self.margin).mean(1).ravel())
+        return np.concatenate(shares)
+
+
+THREES = tuple(combinations(range(9), 3))  # where the weights of 2 are
+
+
+@dataclass(frozen=True)
+class Total(Operation):
+    """y = Σ_k x_k + b."""
+
+    op = "total"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0].sum() + inputs[1])
+
+
+@dataclass(frozen=True)
+class Leaves(Operation):
+    """What the leaf of each tree says that features x lead to. The nodes (M, 4) of all trees are a
+    feature, a threshold, a node and a value: a node leads to its node if the feature is at most the
+    threshold, otherwise to the one after that; a leaf leads to itself. Features are counted twice:
+    what is missing is below every threshold at first, then above.
+    """
+
+    op = "leaves"
+    roots: tuple[int, ...]
+
+    def paths(self, x: Array, nodes: Array) -> list[list[int]]:
+        """Return the nodes of each tree from its root to the leaf."""
+        found = []
+        features = np.r_[np.nan_to_num(x, nan=-np.inf), np.nan_to_num(x, nan=np.inf)]
+        for root in self.roots:
+            path = [root]
+            while int(nodes[path[-1], 2]) != path[-1]:
+                feature, threshold, child, _ = nodes[path[-1]]
+                path.append(int(child) + int(features[int(feature)] > threshold))
+            found.append(path)
+        return found
+
+    def compute(self, *inputs: Array) -> Array:
+        x, nodes = inputs
+        return as_array([nodes[path[-1], 3] for path in self.paths(x, nodes)])
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        if which == 0:
+            return None
+        needed = np.full(len(inputs[1]), -1.0)
+        needed[[node for path in self.paths(*inputs) for node in path]] = 1.0
+        return needed
+
+
+@dataclass(frozen=True)
+class Rescale(Operation):
+    """y_i = x_i a + b, of numbers a and b."""
+
+    op = "rescale"
+
+    def compute(self, *inputs: Array) -> Array:
+        return inputs[0] * inputs[1] + inputs[2]
+
+
+@dataclass(frozen=True)
+class MovingAverage(Operation):
+    """The mean of each number and its neighbors within `width`; the first and the last number stand
+    for those beyond them.
+    """
+
+    op = "moving_average"
+    width: int
+
+    def compute(self, *inputs: Array) -> Array:
+        padded = np.pad(inputs[0], self.width // 2, mode="edge")
+        return as_array(np.lib.stride_tricks.sliding_window_view(padded, self.width).mean(-1))
+
+
+@dataclass(frozen=True)
+class Occurrences(Operation):
+    """How often each n-gram stands among ids: `ngrams` are the ids of each, and the first place
+    where it may begin and the one after the last.
+    """
+
+    op = "occurrences"
+    ngrams: tuple[tuple[tuple[int, ...], int, int], ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        ids = inputs[0].astype(int).tolist()
+        return as_array(
+            [
+                sum(tuple(ids[at : at + len(ngram)]) == ngram for at in range(first, stop))
+                for ngram, first, stop in self.ngrams
+            ]
+        )
+
+
+@dataclass(frozen=True)
 class MaskOut(Operation):
     """The first input where the second is 1, −∞ where it is 0."""
 
@@ -231,6 +520,16 @@ class Softmax(Operation):
         top = scores.max()
         powers = np.exp(scores - (top if np.isfinite(top) else 0.0))
         return as_array(powers / max(powers.sum(), np.finfo(np.float64).tiny))
+
+
+@dataclass(frozen=True)
+class LogSoftmax(Operation):
+    """y_j = z_j − ln Σ_k e^(z_k)."""
+
+    op = "log_softmax"
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array(inputs[0] - np.logaddexp.reduce(inputs[0]))
 
 
 @dataclass(frozen=True)
@@ -369,6 +668,8 @@ FUNCTIONS: dict[str, tuple[str, Callable[[Array], Array]]] = {  # formula, funct
     "log": ("ln x", np.log),
     "sqrt": ("√x", np.sqrt),
     "negative": ("−x", np.negative),
+    "present": ("1 if x > 0, otherwise 0", lambda x: (x > 0).astype(np.float64)),
+    "log_count": ("1 + ln x", lambda x: 1 + np.log(x)),
 }
 
 

@@ -12,6 +12,7 @@ from regard.look.steps.operations import (
     KeepTopP,
     Largest,
     LinearAt,
+    LogSoftmax,
     Mix,
     Operation,
     Softmax,
@@ -119,6 +120,36 @@ def class_steps(t: Tracer, subject: StepSubject, model: Any, x: Stage) -> None:
         if way is not None:
             title, how, formula = way(output, model)
             inner.step(title, how, scores, formula=formula, columns=names)
+
+
+def fitted_answer(
+    t: Tracer,
+    subject: StepSubject,
+    how: Operation,
+    *inputs: Stage,
+    formula: str,
+    logs: bool = False,
+    lecture: str = "",
+) -> None:
+    """Add what a model predicts that is fitted at once: values as they are, or scores and their
+    probabilities; with `logs` the scores are normalized to be log-probabilities.
+    """
+    output, names = cast(Head, subject.model.output), target_names(subject)
+    row = subject.output[0, t.position] if output.positional else subject.output[0]
+    title = "Value" if output.scaled else "Scores"
+    words: dict[str, Any] = {"columns": names}
+    with t.level("Output") as inner:
+        known = {} if logs else {"measured": row}
+        scores = inner.step(title, how, *inputs, formula=formula, lecture=lecture, **known, **words)
+        if logs:
+            formula = "ln P(class | text) = zᵢ − ln Σₖ exp(zₖ): Bayes' rule"
+            scores = inner.step(
+                "Log-probabilities", LogSoftmax(), scores, formula=formula, measured=row, **words
+            )
+        way = HEADS.find(output)
+        if way is not None and not output.scaled:
+            title, how, formula = way(output, subject.model)
+            inner.step(title, how, scores, formula=formula, **words)
 
 
 def measured(t: Tracer, subject: StepSubject) -> dict[str, Any]:

@@ -132,8 +132,8 @@ def steps_page(pipeline: Any, item: str = "", target: str = "", position: int = 
         title, f"{type(pipeline.model).__name__} · {stages} stages, from the input to the output"
     )
     page.section("Step through", NOTE)
-    for note in trace.notes:
-        page.add(Text(note))
+    if trace.notes:
+        page.add(Text(" ".join(trace.notes)))
     page.add(StepThrough(trace))
     return page
 

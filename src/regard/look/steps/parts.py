@@ -4,6 +4,7 @@ embeddings and feed-forward networks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -108,12 +109,17 @@ def token_embedding(t: Tracer, embedding: nn.Embedding, ids: Tensor) -> tuple[St
     """Return the row of a table that belongs to the token."""
     row = int(ids[0, t.position])
     words = f"the number of “{visible(t.tokens[t.position])}” in the vocabulary, from 0"
-    every = "the numbers of all tokens that are read, <S> among them"
-    numbers = t.given("Ids", ids[0], shown=True, formula=every, columns=t.tokens, lecture="id")
+    numbers = ids_given(t, ids[0])
     t.step("Id", Part(t.position, t.position + 1), numbers, formula=words)
     table = t.given("embedding table", embedding.weight)
     formula = f"row {row} of the table: the vector of this token"
     return table, [Next("Embedding", Gather(row), (), formula, {"lecture": "embedding"})]
+
+
+def ids_given(t: Tracer, ids: Tensor | Sequence[int]) -> Stage:
+    """Add the numbers of the tokens."""
+    formula = "the numbers of all tokens that are read, <S> among them"
+    return t.given("Ids", ids, shown=True, formula=formula, columns=t.tokens, lecture="id")
 
 
 @EMBEDDINGS.register(nn.Linear)
@@ -203,7 +209,7 @@ def token_names(embedding: nn.Module, ids: Tensor, tokenizer: Any) -> Names:
 
 
 @POSITION_NAMES.register(PatchEmbedding)
-def patch_names(embedding: PatchEmbedding, ids: Tensor, tokenizer: Any) -> Names:
+def patch_names(embedding: nn.Module, ids: Tensor, tokenizer: Any) -> Names:
     """Name patches by row and column."""
     places = patch_positions(Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64)))[0]
     return ["<S>", *(f"row {r}, column {c}" for r, c in places[1:].tolist())]

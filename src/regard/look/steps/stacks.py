@@ -28,6 +28,7 @@ from regard.look.steps.subject import StepSubject, register_steps
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder, EncoderModel, MaskedLM
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.series_classifiers import MaskedSeries
 from regard.models.transformer import TransformerStack
 
 TITLES: dict[type, str] = {Hyena: "Hyena"}  # of mixers that are not attention
@@ -205,3 +206,18 @@ def masked_steps(subject: StepSubject) -> None:
             x = chain(inner, x, [*steps, *norm_steps(inner, model.norm, "Norm")])
     head = OutputMatrix(model.encoder.embedding.weight, model.bias)
     next_token(t, subject, head, x, sampled=False)
+
+
+@register_steps(MaskedSeries)
+def masked_series_steps(subject: StepSubject) -> None:
+    """Follow one patch of a series to the values that it should have."""
+    model, ids = cast(MaskedSeries, subject.model), subject.tensors["ids"]
+    t = subject.start(subject.source_names(model.encoder.embedding, ids))
+    x = encode(t, model.encoder, ids, t.tokens)
+    steps, columns = range(model.config.patch), range(model.config.n_channels)
+    names = [f"step {i + 1}, column {j + 1}" for i in steps for j in columns]
+    with t.level("Output") as inner:
+        formula, measured = "ŷᵢ = Σₖ xₖ Wᵢₖ + bᵢ, standardized", subject.output[0, t.position]
+        inner.linear(
+            "Values of the patch", model.head, x, formula, measured=measured, columns=names
+        )

@@ -10,7 +10,7 @@ A family of models registers how it is traced, for its class and subclasses:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -26,8 +26,24 @@ from regard.look.steps.parts import POSITION_NAMES
 from regard.look.steps.stages import Names, StepTrace, Tracer, Ways
 
 FAMILIES = Ways()  # (subject) -> None
-FAMILY_MODULES = ("stacks", "recurrent", "windows", "counting", "forecasters")  # register theirs
+FAMILY_MODULES = (  # register theirs
+    "stacks",
+    "recurrent",
+    "windows",
+    "counting",
+    "forecasters",
+    "linear",
+    "class_counts",
+    "features",
+    "coulomb",
+    "convolutions",
+    "ibm_model1",
+    "nearest_caption",
+    "classical_forecasters",
+    "trees",
+)
 MOST_POSITIONS = 1024  # the explicit attention of more takes much memory
+READS_ALL = "The model reads the whole input at once: the stages are the same for every token."
 
 
 def register_steps(*classes: type) -> Callable[[Any], Any]:
@@ -50,15 +66,20 @@ class StepSubject:
     def model(self) -> Any:
         return self.pipeline.model
 
-    def start(self, names: Names) -> Tracer:
-        """Start the trace, now that the positions are known."""
+    def inputs(self) -> Inputs:
+        """Return the input of a model that reads one sequence."""
+        ids = self.tensors["ids"]
+        return Inputs(ids, torch.ones(ids.shape[:2], dtype=torch.int64))
+
+    def start(self, names: Names, notes: Sequence[str] = ()) -> Tracer:
+        """Start the trace, now that the positions are known; notes stand above it."""
         count = len(names)
         if not 0 <= self.position <= count:
             raise UsageError(
                 f"position must be from 1 to {count} ({count} tokens are read), got {self.position}"
             )
         at = (self.position or count) - 1
-        self.trace = StepTrace(list(names), at)
+        self.trace = StepTrace(list(names), at, notes=list(notes))
         cuttable = "ids" in self.tensors and self.pipeline.source_tokenizer.cuttable
         if cuttable and count == int(self.model.config.max_len):
             self.trace.notes.append(f"At most {count:,} tokens are read: a longer input is cut.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -18,7 +18,7 @@ from regard.look.steps.subject import StepSubject, register_steps
 from regard.models.convolution import CNN
 from regard.models.mlp import MLP
 
-WORDS = "the vectors of the window, one after the other, the oldest first"
+WORDS = "the vectors of the window, one after the other, the first ones first"
 
 
 def window(
@@ -27,15 +27,41 @@ def window(
     """Add the vectors (T, D) of the positions at these distances before the chosen one, joined;
     `own` is that of the position itself if it has stages.
     """
+    places = [t.position - distance for distance in distances]
+    known = {} if own is None else {t.position: own}
+    return neighbors(t, every, places, known, position_name, shown=shown)
+
+
+def position_name(t: Tracer, at: int) -> str:
+    """Name a position by its token."""
+    inside = 0 <= at < len(t.tokens)
+    return f"Position {at + 1}: {visible(t.tokens[at])}" if inside else outside(at)
+
+
+def outside(at: int) -> str:
+    """Name what is beyond the ends of the input."""
+    return "Before the text" if at < 0 else "After the text"
+
+
+def neighbors(
+    t: Tracer,
+    every: Tensor,
+    places: Sequence[int],
+    known: dict[int, Stage],
+    name: Callable[[Tracer, int], str],
+    *,
+    shown: bool = False,
+) -> Stage:
+    """Add the vectors (T, D) at some places, joined: those that are `known` have stages, others are
+    given, and beyond the ends there are zeros.
+    """
     vectors = []
-    for distance in distances:
-        at = t.position - distance
-        if own is not None and not distance:
-            vectors.append(own)
+    for at in places:
+        if at in known:
+            vectors.append(known[at])
             continue
-        name = f"Position {at + 1}: {visible(t.tokens[at])}" if at >= 0 else "Before the text"
-        values = every[at] if at >= 0 else torch.zeros_like(every[0])
-        vectors.append(t.given(name, values, shown=shown))
+        values = every[at] if 0 <= at < len(every) else torch.zeros_like(every[0])
+        vectors.append(t.given(name(t, at), values, shown=shown))
     return t.step("Window", Join(), *vectors, formula=WORDS)
 
 

@@ -26,8 +26,8 @@ const LINEAR = {
   mix: (s, i, [w]) => range(sizeOf(w)).map((j) => one([0, j], [1, j * widthOf(s) + i])),
   columns: (s, i, [a]) => range(a.shape[0]).map((j) => one([0, j * widthOf(s) + i], [1, j * widthOf(s) + i])),
   add: (s, i, inputs) => inputs.map((x, k) => one([k, i % sizeOf(x)])),
-  subtract: (s, i) => [one([0, i]), { refs: [[1, i]], factor: -1, words: "−1" }],
-  multiply: (s, i) => [one([0, i], [1, i])],
+  subtract: (s, i, inputs) => [one([0, i % sizeOf(inputs[0])]), { refs: [[1, i % sizeOf(inputs[1])]], factor: -1, words: "−1" }],
+  multiply: (s, i, inputs) => [one(...inputs.map((x, k) => [k, i % sizeOf(x)]))],
   products: (s, i) => [one([0, i], [1, i]), one([2, i], [3, i])],
   scale: (s, i) => [{ refs: [[0, i]], factor: s.how.factor, words: s.how.words }],
   complement: (s, i) => [{ refs: [], factor: 1, words: "1" }, { refs: [[0, i]], factor: -1, words: "−1" }],
@@ -36,6 +36,17 @@ const LINEAR = {
     let k = 0;
     for (; i >= sizeOf(inputs[k]); k++) i -= sizeOf(inputs[k]);
     return [one([k, i])];
+  },
+  entries: (s, i) => (s.how.places[i] < 0 ? [{ refs: [], factor: 0, words: "nothing" }] : [one([0, s.how.places[i]])]),
+  stack: (s, i) => [one([Math.floor(i / widthOf(s)), i % widthOf(s)])],
+  sum_rows: (s, i, [x, bias]) => [...range(x.shape[0]).map((r) => one([0, r * widthOf(s) + i])), ...(bias ? [one([1, i])] : [])],
+  mean_rows: (s, i, [x]) => range(x.shape[0]).map((r) => ({ refs: [[0, r * widthOf(s) + i]], factor: 1 / x.shape[0], words: `1 / ${x.shape[0]}` })),
+  combine: (s, i, inputs) => inputs.map((x, k) => ({ refs: [[k, i % sizeOf(x)]], factor: s.how.factors[k], words: s.how.words[k] })),
+  rescale: (s, i) => [one([0, i], [1, 0]), one([2, 0])],
+  total: (s, i, [x]) => [...range(sizeOf(x)).map((k) => one([0, k])), one([1, 0])],
+  moving_average: (s, i, [x]) => {
+    const [width, last] = [s.how.width, sizeOf(x) - 1];
+    return range(width).map((k) => ({ refs: [[0, clamp(i + k - (width - 1) / 2, 0, last)]], factor: 1 / width, words: `1 / ${width}` }));
   },
   rotate: (s, i) => {
     const n = widthOf(s);
@@ -69,7 +80,12 @@ const FUNCTIONS = {
   log: Math.log,
   sqrt: Math.sqrt,
   negative: (x) => -x,
+  present: (x) => (x > 0 ? 1 : 0),
+  log_count: (x) => 1 + Math.log(x),
 };
+
+// The places of the weights of 2 in a filter of nine: 0 1 2, 0 1 3, … 6 7 8.
+const THREES = range(9).flatMap((a) => range(9).flatMap((b) => range(9).map((c) => [a, b, c]))).filter(([a, b, c]) => a < b && b < c);
 
 const same = (i) => [[0, i]];
 const FORMS = {
@@ -90,6 +106,93 @@ const FORMS = {
   normalize: (s, i, [x]) => {
     const total = sum(valuesOf(x));
     return { refs: same(i), lines: [`the sum is ${exactly(total)}`, `${exactly(x.get(i))} / ${exactly(total)}`], value: x.get(i) / total };
+  },
+  log_softmax: (s, i, [x]) => {
+    const all = valuesOf(x);
+    const top = all.reduce((a, b) => Math.max(a, b), -Infinity);
+    const total = top + Math.log(sum(all.map((v) => Math.exp(v - top))));
+    return { refs: same(i), lines: [`ln of the sum of all ${all.length} powers is ${exactly(total)}`, `${exactly(x.get(i))} − ${exactly(total)}`], value: x.get(i) - total };
+  },
+  mean: (s, i, [x]) => {
+    const known = valuesOf(x).filter((v) => !Number.isNaN(v));
+    const value = sum(known) / Math.max(1, known.length);
+    return { refs: range(sizeOf(x)).map((k) => [0, k]), lines: [`the sum of ${known.length} known numbers is ${exactly(sum(known))}`, `${exactly(sum(known))} / ${known.length}`], value };
+  },
+  deviation: (s, i, [x, mean]) => {
+    const known = valuesOf(x).filter((v) => !Number.isNaN(v));
+    const variance = sum(known.map((v) => (v - mean.get(0)) ** 2)) / Math.max(1, known.length);
+    return { refs: [[1, 0], ...range(sizeOf(x)).map((k) => [0, k])], lines: [`mean((x − mean)²) = ${exactly(variance)}, of ${known.length} known numbers`, "√(that + ε)"], value: Math.sqrt(variance + s.how.eps) };
+  },
+  z_score: (s, i, [x, mean, deviation]) => ({
+    refs: [[0, i], [1, 0], [2, 0]], value: (x.get(i) - mean.get(0)) / deviation.get(0),
+    lines: [`(${exactly(x.get(i))} − ${exactly(mean.get(0))}) / ${exactly(deviation.get(0))}`],
+  }),
+  row_norms: (s, i, [x]) => {
+    const refs = range(widthOf(x)).map((k) => [0, i * widthOf(x) + k]);
+    const total = sum(refs.map(([, at]) => x.get(at) ** 2));
+    return { refs, lines: [`the sum of ${refs.length} squares is ${exactly(total)}`, `√${exactly(total)}`], value: Math.sqrt(total) };
+  },
+  column_deviations: (s, i, [x]) => {
+    const refs = range(x.shape[0]).map((r) => [0, r * widthOf(x) + i]);
+    const all = refs.map(([, at]) => x.get(at));
+    const mean = sum(all) / all.length;
+    const variance = sum(all.map((v) => (v - mean) ** 2)) / all.length;
+    return { refs, lines: [`of ${all.length} numbers the mean is ${exactly(mean)}`, `the mean of the squares around it is ${exactly(variance)}`], value: Math.sqrt(variance) };
+  },
+  pair_distances: (s, i, [x]) => {
+    const n = widthOf(x);
+    const [r, c] = [Math.floor(i / widthOf(s)), i % widthOf(s)];
+    const value = Math.hypot(...range(n).map((k) => x.get(r * n + k) - x.get(c * n + k)));
+    return { refs: range(n).flatMap((k) => [[0, r * n + k], [0, c * n + k]]), lines: [`between ${x.rowName(r)} and ${x.rowName(c)}: the root of the sum of ${n} squares`], value };
+  },
+  histogram: (s, i, [x]) => {
+    const { bins, largest } = s.how;
+    const inside = range(sizeOf(x)).filter((k) => clamp(Math.trunc((x.get(k) / largest) * bins), 0, bins - 1) === i);
+    const last = i === bins - 1 ? "" : ` and below ${exactly(((i + 1) * largest) / bins)}`;
+    return { refs: inside.map((k) => [0, k]), lines: [`${inside.length} of ${sizeOf(x)} numbers are from ${exactly((i * largest) / bins)} on${last}`], value: inside.length / sizeOf(x) };
+  },
+  coulomb: (s, i, [z, gaps]) => {
+    const [r, c] = [Math.floor(i / widthOf(s)), i % widthOf(s)];
+    if (r === c) return { refs: [[0, r]], lines: [`${exactly(z.get(r))}^2.4 / 2`], value: z.get(r) ** 2.4 / 2 };
+    return { refs: [[0, r], [0, c], [1, i]], lines: [`${exactly(z.get(r))} · ${exactly(z.get(c))} / ${exactly(gaps.get(i))}`], value: (z.get(r) * z.get(c)) / Math.max(gaps.get(i), 1e-3) };
+  },
+  absolute_distance: (s, i, [x, rows]) => {
+    const n = sizeOf(x);
+    const value = sum(range(n).map((k) => Math.abs(x.get(k) - rows.get(i * n + k))));
+    return { refs: range(n).flatMap((k) => [[0, k], [1, i * n + k]]), lines: [`the sum of ${n} absolute differences`], value };
+  },
+  exceeding: (s, i, [x, thresholds, chosen]) => {
+    const [count, width] = [THREES.length, widthOf(x)];
+    const { dilations, margin } = s.how;
+    const levels = sizeOf(thresholds) / count / dilations.length;
+    const [filter, number] = [i % count, Math.floor(i / count / levels)];
+    const columns = range(width).filter((c) => chosen.get((number * count + filter) * width + c) > 0);
+    const at = (t) => (t < 0 || t >= x.shape[0] ? 0 : sum(columns.map((c) => x.get(t * width + c))));
+    const weights = range(9).map((k) => (THREES[filter].includes(k) ? 2 : -1));
+    const above = range(x.shape[0]).filter((t) => sum(weights.map((w, k) => w * at(t + (k - 4) * dilations[number]))) > thresholds.get(i) + margin);
+    return {
+      refs: [[1, i], ...above.flatMap((t) => columns.map((c) => [0, t * width + c]))], value: above.length / x.shape[0],
+      lines: [`the weights ${weights.join(" ").replace(/-/g, "−")} at every ${dilations[number] === 1 ? "step" : `${dilations[number]} steps`}, of ${columns.map((c) => x.columnName(c)).join(" + ")}`,
+        `at ${above.length} of ${x.shape[0]} steps the sum is above ${exactly(thresholds.get(i))}; they are outlined`],
+    };
+  },
+  leaves: (s, i, [x, nodes]) => {
+    const [refs, lines, size] = [[], [], sizeOf(x)];
+    let node = s.how.roots[i];
+    for (let at = (k) => nodes.get(4 * node + k); at(2) !== node && !Number.isNaN(at(2)); ) {
+      const [feature, low] = [at(0) % size, at(0) < size];
+      const value = x.get(feature);
+      const above = Number.isNaN(value) ? !low : value > at(1);
+      lines.push(`${x.columnName(feature)} = ${Number.isNaN(value) ? "missing" : exactly(value)} ${above ? ">" : "≤"} ${exactly(at(1))}: ${above ? "right" : "left"}`);
+      refs.push([0, feature]);
+      node = at(2) + (above ? 1 : 0);
+    }
+    return { refs: [...refs, [1, 4 * node + 3]], lines: [...lines, `the leaf says ${exactly(nodes.get(4 * node + 3))}`], value: nodes.get(4 * node + 3) };
+  },
+  occurrences: (s, i, [ids]) => {
+    const [ngram, first, stop] = s.how.ngrams[i];
+    const places = range(stop - first).map((k) => k + first).filter((at) => ngram.every((id, k) => ids.get(at + k) === id));
+    return { refs: places.flatMap((at) => ngram.map((_, k) => [0, at + k])), lines: [`${s.columnName(i)} stands at ${places.length} ${places.length === 1 ? "place" : "places"}: from token ${places.map((at) => at + 1).join(", ")}`], value: places.length };
   },
   rms: (s, i, [x, gain]) => {
     const mean = sum(valuesOf(x).map((v) => v * v)) / sizeOf(x);
@@ -116,10 +219,12 @@ const FORMS = {
     const size = Math.hypot(...range(n).map((k) => x.get(first + k)));
     return { refs: same(i), lines: [`the length is ${exactly(size)}`, `${exactly(x.get(i))} / ${exactly(size)}`], value: x.get(i) / size };
   },
-  standardize: (s, i, [x, mean, deviation]) => ({
-    refs: [[0, i], [1, i], [2, i]], value: (x.get(i) - mean.get(i)) / deviation.get(i),
-    lines: [`(${exactly(x.get(i))} − ${exactly(mean.get(i))}) / ${exactly(deviation.get(i))}`],
-  }),
+  standardize: (s, i, [x, mean, deviation]) => {
+    const [m, d] = [i % sizeOf(mean), i % sizeOf(deviation)];
+    const refs = [[0, i], [1, m], [2, d]];
+    if (Number.isNaN(x.get(i))) return { refs, lines: ["it is missing: 0, the mean"], value: 0 };
+    return { refs, lines: [`(${exactly(x.get(i))} − ${exactly(mean.get(m))}) / ${exactly(deviation.get(d))}`], value: (x.get(i) - mean.get(m)) / deviation.get(d) };
+  },
   squared_distance: (s, i, [q, keys]) => {
     const n = sizeOf(q);
     const value = sum(range(n).map((k) => (q.get(k) - keys.get(i * n + k)) ** 2));

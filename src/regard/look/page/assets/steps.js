@@ -3,6 +3,7 @@ const LEVELS_OF_DETAIL = ["blocks", "parts", "stages", "numbers"];
 const PLAY_EVERY = 1400; // milliseconds
 const FEW_TERMS = 12; // terms of a sum that are listed at first
 const CELL_TEXT = 40; // pixels that a number needs within a cell
+const CELL_NAME = 56; // pixels that the name of a cell may take of those beside it
 const SMALLEST_CELL = 3; // pixels; a longer vector takes several lines
 const [MANY_NAMED, NAMED_FIRST] = [64, 8]; // numbers from which on the largest are listed, and how many
 
@@ -48,7 +49,7 @@ function recompute(stages, state) {
 // Where the cells of a stage stand: a table row by row, a vector in one line, or in several of small cells.
 function stripLayout(stage, width) {
   const table = stage.shape.length > 1;
-  const [rows, columns] = table ? stage.shape : [1, sizeOf(stage)];
+  const [rows, columns] = table ? [stage.kept ? stage.kept.length : stage.shape[0], widthOf(stage)] : [1, sizeOf(stage)];
   const left = table && width > 420 ? 90 : 0;
   const room = width - left;
   if (!table && columns * SMALLEST_CELL > room) {
@@ -63,7 +64,7 @@ function stripLayout(stage, width) {
   return { left, top: named ? 16 : 0, cell, h: table ? clamp(Math.floor(220 / rows), 3, 18) : 26, across: columns, lines: rows, named };
 }
 
-// Numbers as coloured cells. `pick(place, fixed)` when the pointer or the arrow keys choose one.
+// Numbers as coloured cells; of a table of which the page holds some rows alone, these. `pick(place, fixed)` when the pointer or the arrow keys choose one.
 function numberStrip(stage, pick) {
   const table = stage.shape.length > 1;
   const count = sizeOf(stage);
@@ -72,12 +73,18 @@ function numberStrip(stage, pick) {
   const box = el("div", { class: "strip map" }, canvas);
   let at = null;
   const describe = (i) => canvas.setAttribute("aria-label", `${label(stage.title)}: ${i < 0
-    ? `${table ? `${stage.shape[0]} rows of ${widthOf(stage)}` : count} numbers; arrow keys read them` : `${stage.place(i)}: ${exactly(stage.get(i))}`}`);
-  const corner = (i) => [at.left + (i % at.across) * at.cell, at.top + Math.floor(i / at.across) * at.h];
+    ? `${table ? `${stage.shape[0]} rows of ${widthOf(stage)}` : count} numbers; arrow keys read them` : `${stage.place(i)}: ${written(stage, i)}`}`);
+  // The place of the n-th cell, and the cell of a place; −1 if it has none.
+  const lineOf = stage.kept ? new Map(stage.kept.map((row, n) => [row, n])) : null;
+  const across = widthOf(stage);
+  const placeOf = (n) => (lineOf ? stage.kept[Math.floor(n / across)] * across + (n % across) : n);
+  const cellOf = (i) => (lineOf ? (lineOf.get(Math.floor(i / across)) ?? NaN) * across + (i % across) : i);
+  const cells = lineOf ? stage.kept.length * across : count;
+  const corner = (n) => [at.left + (n % at.across) * at.cell, at.top + Math.floor(n / at.across) * at.h];
   const paint = (width) => {
     at = stripLayout(stage, width);
     const context = canvasOf(base, Math.max(1, Math.ceil(at.left + at.cell * at.across)), Math.ceil(at.top + at.h * at.lines));
-    const values = valuesOf(stage);
+    const values = range(cells).map((n) => stage.get(placeOf(n)));
     const high = values.filter(Number.isFinite).reduce((a, v) => Math.max(a, Math.abs(v)), 0) || 1;
     const positive = values.every((v) => !(v < 0 && Number.isFinite(v)));
     const scale = scaleOf(positive ? "sequential" : "diverging", positive ? [0, high] : [-high, high], positive);
@@ -97,16 +104,21 @@ function numberStrip(stage, pick) {
     context.font = LABEL_FONT;
     context.fillStyle = css("--muted");
     context.textAlign = "right";
-    if (at.left && at.h >= 11) range(at.lines).forEach((r) => context.fillText(clip(context, stage.rowName(r), at.left - 8), at.left - 6, at.top + (r + 0.5) * at.h));
+    if (at.left && at.h >= 11) range(at.lines).forEach((r) => context.fillText(clip(context, stage.rowName(stage.kept ? stage.kept[r] : r), at.left - 8), at.left - 6, at.top + (r + 0.5) * at.h));
     context.textAlign = "center";
-    if (at.named) range(count).forEach((c) => context.fillText(clip(context, stage.columnName(c), at.cell), at.left + (c + 0.5) * at.cell, 7));
+    if (!at.named) return;
+    const widest = Math.max(...range(count).map((c) => context.measureText(stage.columnName(c)).width));
+    const every = Math.ceil(Math.min(widest + 4, CELL_NAME) / at.cell); // as many names as there is room for
+    context.textAlign = every > 1 ? "left" : "center";
+    const middle = every > 1 ? 0 : 0.5;
+    range(count).filter((c) => c % every === 0).forEach((c) => context.fillText(clip(context, stage.columnName(c), at.cell * every - 3), at.left + (c + middle) * at.cell, 7));
   };
   const digits = (context, values, scale) => {
     context.font = "11px system-ui, sans-serif";
     const shown = values.every((value) => Number.isInteger(value) || !Number.isFinite(value)) ? format : cellNumber; // ids and counts are whole
     values.forEach((value, i) => {
       context.fillStyle = Number.isFinite(value) ? inkOn(scale(value)) : css("--muted");
-      context.fillText(Number.isFinite(value) ? shown(value) : format(value), at.left + (i + 0.5) * at.cell, at.top + at.h / 2);
+      context.fillText(Number.isFinite(value) ? shown(value) : Number.isNaN(value) ? "–" : format(value), at.left + (i + 0.5) * at.cell, at.top + at.h / 2);
     });
   };
   // The cells as they were painted, with outlines on top.
@@ -122,7 +134,7 @@ function numberStrip(stage, pick) {
     context.strokeStyle = css(colour);
     context.lineWidth = 2;
     const runs = [];
-    for (const i of places.toSorted((x, y) => x - y)) {
+    for (const i of places.map(cellOf).filter((n) => n >= 0).toSorted((x, y) => x - y)) {
       const last = runs[runs.length - 1];
       if (last && (i === last[1] || (i === last[1] + 1 && i % at.across))) last[1] = i;
       else runs.push([i, i]);
@@ -136,12 +148,12 @@ function numberStrip(stage, pick) {
     const edge = canvas.getBoundingClientRect();
     const c = Math.floor((event.clientX - edge.left - at.left) / at.cell);
     const r = Math.floor((event.clientY - edge.top - at.top) / at.h);
-    const i = r * at.across + c;
-    return c >= 0 && r >= 0 && c < at.across && i < count ? i : -1;
+    const n = r * at.across + c;
+    return c >= 0 && r >= 0 && c < at.across && n < cells ? placeOf(n) : -1;
   };
   const choose = (i, x, y, fixed) => {
     describe(i);
-    showTip([exactly(stage.get(i)), `${label(stage.title)}, ${stage.place(i)}`, Number.isNaN(stage.get(i)) ? "this row is not on the page" : null].filter(Boolean), x, y);
+    showTip([written(stage, i), `${label(stage.title)}, ${stage.place(i)}`], x, y);
     pick(i, fixed);
   };
   canvas.addEventListener("pointermove", (event) => {
@@ -157,19 +169,27 @@ function numberStrip(stage, pick) {
     if (dy && at.lines === 1) return; // up and down zoom
     event.preventDefault();
     event.stopPropagation();
-    const i = marks.chosen < 0 ? 0 : clamp(marks.chosen + dx + dy * at.across, 0, count - 1);
-    const [edge, [x, y]] = [canvas.getBoundingClientRect(), corner(i)];
-    choose(i, edge.left + x + at.cell, edge.top + y + at.h, true);
+    const n = marks.chosen < 0 ? 0 : clamp(cellOf(marks.chosen) + dx + dy * at.across, 0, cells - 1);
+    const [edge, [x, y]] = [canvas.getBoundingClientRect(), corner(n)];
+    choose(placeOf(n), edge.left + x + at.cell, edge.top + y + at.h, true);
   });
   describe(-1);
   onWidth(box, paint);
   const mark = (refs, chosen = -1) => {
     [marks.refs, marks.chosen] = [refs, chosen];
-    if (at) show();
+    if (!at) return;
+    show();
+    const first = refs.length ? cellOf(refs[0]) : NaN; // of a long table, what is outlined is in view
+    if (first >= 0 && box.scrollHeight > box.clientHeight) box.scrollTop = corner(first)[1] - box.clientHeight / 2;
   };
   return { box, mark, refresh: () => at && paint(box.clientWidth) };
 }
 const cellNumber = (value) => (Math.abs(value) < 10 ? value.toFixed(2) : value.toFixed(Math.abs(value) < 100 ? 1 : 0)).replace("-", "−");
+
+// Why a number is not there: the page has no room for its row, or it was never known.
+const absent = (stage) => (stage.kept ? "not on the page" : "missing");
+const distinct = (refs) => refs.filter(([k, at], n) => refs.findIndex(([other, place]) => other === k && place === at) === n);
+const written = (stage, i) => (Number.isNaN(stage.get(i)) ? absent(stage) : exactly(stage.get(i)));
 
 // The terms of one number, or the lines of its formula; numbers are buttons that lead to where they come from.
 function termsOf(stage, i, { mark, go, all, more }) {
@@ -177,12 +197,11 @@ function termsOf(stage, i, { mark, go, all, more }) {
   if (!found) return [el("p", {}, stage.how.op === "opaque" ? "The model computed it; its steps are not shown." : "It is given: nothing before it makes it.")];
   const number = ([k, at]) => {
     const input = stage.inputs[k];
-    const missing = Number.isNaN(input.get(at));
-    return el("button", { type: "button", class: "link", title: `${label(input.title)}, ${input.place(at)}`, click: () => go(input, at) }, missing ? "not on the page" : exactly(input.get(at)));
+    return el("button", { type: "button", class: "link", title: `${label(input.title)}, ${input.place(at)}`, click: () => go(input, at) }, written(input, at));
   };
   if (!found.terms) return [
     ...found.lines.map((line) => el("p", { class: "line" }, line)),
-    el("p", { class: "line" }, "from ", ...found.refs.slice(0, FEW_TERMS).flatMap((ref, n) => [n ? ", " : "", `${label(stage.inputs[ref[0]].title)} `, number(ref)])),
+    el("p", { class: "line" }, "from ", ...distinct(found.refs).slice(0, FEW_TERMS).flatMap((ref, n) => [n ? ", " : "", `${label(stage.inputs[ref[0]].title)} `, number(ref)])),
   ];
   const { terms } = found;
   const factorsOf = (term) => term.refs.map(([k]) => label(stage.inputs[k].title)).join(" · ");
@@ -193,7 +212,8 @@ function termsOf(stage, i, { mark, go, all, more }) {
     const { refs, factor, words, value } = terms[t];
     const factors = refs.flatMap((ref, n) => [n ? " · " : "", number(ref)]);
     if (factor !== 1 || !refs.length) factors.push(refs.length ? " · " : "", `${words ? `${words} = ` : ""}${exactly(factor)}`);
-    const where = alike ? (refs.length ? stage.inputs[refs[0][0]].place(refs[0][1]) : "") : factorsOf(terms[t]);
+    const usual = alike && refs.length === terms[0].refs.length; // a bias has its own name
+    const where = usual ? (refs.length ? stage.inputs[refs[0][0]].place(refs[0][1]) : "") : factorsOf(terms[t]);
     const row = el("tr", {}, el("td", {}, where), el("td", {}, ...factors), el("td", { class: "right" }, Number.isNaN(value) ? "–" : exactly(value)));
     row.addEventListener("pointerenter", () => mark(refs));
     row.addEventListener("pointerleave", () => mark(null));
@@ -202,7 +222,9 @@ function termsOf(stage, i, { mark, go, all, more }) {
   });
   const missing = terms.some((term) => Number.isNaN(term.value));
   const head = el("tr", {}, ...[alike ? "at" : "what", alike && product ? product : "number", "term"].map((text, n) => el("th", { scope: "col", class: n === 2 ? "right" : null }, text)));
-  const total = missing ? "Some numbers are not on the page: it holds the rows that matter most." : `${terms.length > 1 ? `the sum of ${format(terms.length)} terms: ` : ""}${exactly(found.value)}`;
+  const left = order.slice(FEW_TERMS);
+  const rest = all || !left.length ? "" : `; the ${format(left.length)} that are not listed add up to ${exactly(sum(left.map((t) => terms[t].value)))}`;
+  const total = missing ? "Some numbers are not on the page: it holds the rows that matter most." : `${terms.length > 1 ? `the sum of ${format(terms.length)} terms: ` : ""}${exactly(found.value)}${rest}`;
   return [
     el("div", { class: "scroll" }, el("table", { class: "terms" }, el("thead", {}, head), el("tbody", {}, ...listed))),
     terms.length === 1 && !missing ? null : el("p", { class: "line total" }, total, terms.length > FEW_TERMS ? el("button", { type: "button", class: "link", click: more }, all ? "show the largest alone" : `show all ${terms.length}`) : null),
@@ -257,7 +279,7 @@ renderers.steps = (data) => {
     const refs = found ? found.refs : [];
     markAll(refs, stage, i);
     numberBox.replaceChildren(
-      el("h4", {}, `${label(stage.title)}, ${stage.place(i)}`, " = ", el("output", { class: "value" }, exactly(stage.get(i)))),
+      el("h4", {}, `${label(stage.title)}, ${stage.place(i)}`, " = ", el("output", { class: "value" }, written(stage, i))),
       ...termsOf(stage, i, {
         all: state.all,
         mark: (some) => markAll(some ?? refs, stage, i),
@@ -378,7 +400,7 @@ renderers.steps = (data) => {
     render();
   };
   const explainInput = (stage, i) => numberBox.replaceChildren(
-    el("h4", {}, `${label(stage.title)}, ${stage.place(i)}`, " = ", el("output", { class: "value" }, exactly(stage.get(i)))),
+    el("h4", {}, `${label(stage.title)}, ${stage.place(i)}`, " = ", el("output", { class: "value" }, written(stage, i))),
     el("p", {}, stage.how.op === "given" ? "It is given: a parameter, or what another position holds." : ""),
     el("button", { type: "button", class: "link", click: pinned }, "back"));
   const stop = () => {
