@@ -116,6 +116,46 @@ def test_a_table_is_dropped_a_question_answered_and_a_model_trained(studio_tab):
     page.wait_for_selector(".card h2:has-text('mine-majority')")
 
 
+def test_training_with_held_out_files_is_planned_and_started(studio_tab):
+    folder = studio_tab.studio.opened.data_folder
+    lines = (folder / "names.txt").read_text().splitlines()
+    (folder / "held.txt").write_text("\n".join(lines[:30]) + "\n")
+    (folder / "last.txt").write_text("\n".join(lines[30:50]) + "\n")
+    page = studio_tab.show("train?files=names.txt&model=bigram&out=held")
+    page.click("summary:has-text('Held-out files')")
+    page.fill(FIELD.format("--valid, one a line", "textarea"), "held.txt")
+    page.locator("details.held-out select").nth(1).select_option("last.txt")
+    page.click("summary:has-text('All settings')")
+    page.fill(FIELD.format("Find a setting", "input"), "vocabulary tokens")
+    page.click(".settings button:text-is('vocab_size')")
+    page.fill(FIELD.format("--vocab-size", "input"), "64")
+    page.fill(FIELD.format("Find a setting", "input"), "train.seed=7")
+    page.keyboard.press("Enter")
+    studio_tab.rest()
+    shown = page.inner_text(".command code")
+    assert shown == (
+        "regard train names.txt --valid held.txt --test last.txt --model bigram --out runs/held "
+        "--vocab-size 64 --set train.seed=7"
+    )
+    assert studio_tab.serious() == []
+    page.click("button[aria-label='remove --vocab-size']")
+    page.wait_for_selector(".command code:not(:has-text('vocab'))")
+    studio_tab.rest()
+    shown = page.inner_text(".command code >> nth=0")
+    page.click("button:text-is('Plan it')")
+    page.wait_for_selector(
+        "section:has(h2:text-is('The plan')) [role=status]:has-text('done')", timeout=60_000
+    )
+    assert page.locator(".command code").all_inner_texts() == [shown, f"{shown} --dry-run"]
+    page.click("button:text-is('Train')")
+    page.wait_for_selector("button:has-text('Its card')", timeout=60_000)
+    job = studio_tab.studio.call("train", "jobs", screens=["train"])["jobs"][0]
+    assert job["command"] == shown
+    recipe = (studio_tab.studio.opened.root / "held" / "recipe.toml").read_text()
+    assert f'valid = ["{folder / "held.txt"}"]' in recipe
+    assert f'test = ["{folder / "last.txt"}"]' in recipe and "seed = 7" in recipe
+
+
 def test_data_asks_which_column_is_meant(studio_tab):
     rows = "".join(f"text {i} of it,{'ab'[i % 2]},{'xyz'[i % 3]}\n" for i in range(60))
     (studio_tab.studio.opened.data_folder / "open.csv").write_text(f"text,one,two\n{rows}")

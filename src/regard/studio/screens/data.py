@@ -90,6 +90,7 @@ class DataScreen(Screen):
         if not files:
             raise UserError("name a file, or choose a run")
         paths = [str((self.opened.data_folder / self.opened.data(one)).resolve()) for one in files]
+        self.opened.check_columns(input, target)
         return DataRecipe(train=tuple(paths), input=input, target=target)
 
     def command(self, recipe: DataRecipe, task: str) -> str:
