@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from studio_server import MARKUP
 
@@ -163,6 +164,41 @@ def test_data_asks_which_column_is_meant(studio_tab):
     page.click(".question button:has-text('two (3 classes')")
     page.wait_for_selector("h2:has-text('The data in open.csv')")
     assert page.inner_text(".command code") == "regard data open.csv --input text --target two"
+
+
+def test_records_that_are_no_texts_are_pictures(studio_tab):
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (60, 10, 12), np.uint8)
+    folder = studio_tab.studio.opened.data_folder
+    np.savez(folder / "images.npz", images=images, labels=np.arange(60) % 2)
+    days = [f"2024-{m:02d}-{d:02d}" for m in range(1, 11) for d in range(1, 29)]
+    lines = [f"{day},{i % 7}" for i, day in enumerate(days)]
+    (folder / "sales.csv").write_text("\n".join(["date,sales", *lines]) + "\n")
+    page = studio_tab.show("data?file=images.npz&view=records")
+    page.wait_for_selector(".gallery li:nth-child(24) canvas")
+    records = studio_tab.studio.call("data", "records", files=["images.npz"])["records"]
+    names = page.locator(".gallery [role=group]").evaluate_all(
+        "all => all.map(one => one.getAttribute('aria-label'))"
+    )
+    assert names == [f"image {one['number'] + 1}, {one['labels'][0]}" for one in records]
+    shown = page.evaluate(
+        """() => { const one = document.querySelector('.gallery canvas');
+        return [...one.getContext('2d').getImageData(0, 0, one.width, one.height).data]
+            .filter((_, i) => i % 4 === 0); }"""
+    )
+    place = int(records[0]["location"].rpartition("[")[2].rstrip("]"))
+    assert shown == images[place].ravel().tolist()
+    assert studio_tab.serious() == []
+    page.click("button:has-text('Next')")
+    page.wait_for_selector("text=25 to 48")
+    page.wait_for_selector(".gallery li:nth-child(24) canvas")
+    page.keyboard.press("Tab")
+    page.locator(".gallery button.link >> nth=0").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=30 of 60")
+    page = studio_tab.show("data?file=sales.csv&view=records")
+    page.wait_for_selector(".gallery svg[aria-label=series] path")
+    assert page.input_value("input[list]") == "sales.csv"
 
 
 def test_lectures_are_found_by_their_words(studio_tab):
