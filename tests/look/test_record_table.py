@@ -23,7 +23,7 @@ ERRORS = RecordErrors(
     np.arange(5) * 10,
     ["a cat", "b", "a dog", "Cat", "d"],
     np.array([0.5, math.nan, 3.0, math.inf, 0.5]),
-    "nats",
+    "bits",
     np.array([5, 1, 5, 3, 1]),
     truths=["x", "", "y", "y", "x"],
     predictions=["x", "x", "x", "y", "cats"],
