@@ -164,3 +164,15 @@ def test_a_table_shows_copies_and_near_duplicates(studio):
     text = str(studio.call("data", "report", files=["near.csv"])["page"])
     assert "The same text several times" in text
     assert "Near-duplicates across splits" in text
+
+
+def test_classes_that_differ_only_by_case_are_named(studio):
+    """In the report, and in the plan of training."""
+    rows = [f"wort {i} {'abc'[i % 3]},{('Gut', 'gut', 'schlecht')[i % 3]}" for i in range(90)]
+    (studio.opened.data_folder / "urteil.csv").write_text("\n".join(["text,urteil", *rows]) + "\n")
+    remark = "2 classes of 'urteil' differ only by case, space or Unicode form: 'Gut' ("
+    given = {"files": ["urteil.csv"], "input": "text", "target": "urteil"}
+    assert remark in str(studio.call("data", "report", **given)["page"])
+    order = given | {"model": "majority"}
+    plan = studio.wait_for(studio.call("train", "plan", order=order)["number"])
+    assert plan["state"] == "done" and remark in " ".join(plan["lines"])
