@@ -27,8 +27,8 @@ def search_texts(pattern: str, texts: Sequence[str], seconds: float) -> list[boo
         raise PatternError(f"takes more than {seconds:g} seconds on these records: {advice}")
     if done.returncode:
         raise PatternError(done.stderr.strip() or f"stopped with status {done.returncode}")
-    found: list[bool] = json.loads(done.stdout)
-    return found
+    matches: list[bool] = json.loads(done.stdout)
+    return matches
 
 
 def main() -> None:

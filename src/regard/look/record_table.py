@@ -92,8 +92,8 @@ def select_records(errors: RecordErrors, query: RecordQuery) -> NDArray[np.int64
     chosen = np.ones(len(errors), bool)
     if query.text:
         columns = [column for column in (errors.texts, errors.truths, errors.predictions) if column]
-        found = query.matches([cell for column in columns for cell in column])
-        chosen &= found.reshape(len(columns), len(errors)).any(0)
+        matches = query.matches([cell for column in columns for cell in column])
+        chosen &= matches.reshape(len(columns), len(errors)).any(0)
     cells = {"truth": errors.truths, "prediction": errors.predictions}
     for name, wanted in (("truth", query.truth), ("prediction", query.prediction)):
         if wanted:

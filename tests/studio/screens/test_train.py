@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from regard.api import train_recipe
 from regard.data.table_columns import columns_in
+from regard.planning import plan_recipe
 
 
 def test_an_order_is_the_command_that_a_user_would_type(studio):
@@ -100,6 +102,19 @@ def test_the_list_of_settings_is_that_of_the_classes(studio):
             assert shlex.split(studio.call("train", "command", order=order)["command"])
         else:
             assert "command line" in studio.refused("train", "command", order=order), row
+
+
+def test_masked_models_are_offered_as_starts(studio):
+    names = studio.opened.data_folder / "names.txt"
+    keys = ["train.steps=2", "model.n_layers=1", "model.d_model=32", "train.batch_tokens=200"]
+    recipe, _ = plan_recipe([names], task={"name": "masked"}, assignments=keys)
+    train_recipe(recipe, studio.opened.root / "masked")
+    assert studio.call("train", "choices")["runs"] == ["runs/masked"]
+    table = next(path.name for path in studio.opened.data_folder.glob("*.csv"))
+    order = {"files": [table], "target": "label", "pretrain": "runs/masked", "minutes": 0.1}
+    plan = studio.wait_for(studio.call("train", "plan", order=order)["number"])
+    assert plan["state"] == "done", plan["lines"]
+    assert "--pretrain runs/masked" in plan["command"]
 
 
 def test_columns_that_are_files_are_confined(studio):

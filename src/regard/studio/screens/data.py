@@ -171,12 +171,12 @@ class DataScreen(Screen):
 
     def listed(
         self, files: Sequence[str], run: str, input: str, target: str, task: str
-    ) -> RecordList:
+    ) -> RecordBrowser:
         """Return the records of files or of a run, read once."""
         recipe = self.recipe(files, run, input, target)
         key = ("records", run, recipe, task, stamps([Path(path) for path in recipe.train]))
-        records: RecordList = self.browsed.get(
-            key, lambda: RecordList(self.complete(recipe, run, task), key)
+        records: RecordBrowser = self.browsed.get(
+            key, lambda: RecordBrowser(self.complete(recipe, run, task), key)
         )
         return records
 
@@ -190,7 +190,7 @@ class DataScreen(Screen):
         return plan_recipe(recipe.train, data=columns, task={"name": task})[0]
 
 
-class RecordList:
+class RecordBrowser:
     """The first records of a recipe, in order; `key` tells it from other lists. Of items that are
     no texts only the places are kept: those that are drawn are read again.
     """
@@ -201,8 +201,8 @@ class RecordList:
         self.key = key
         self.source = DataSource.of(recipe)
         self.modality = self.source.modality
-        chunks = islice(self.places(), MOST_RECORDS)
-        self.records = [record_of(number, *place) for number, place in enumerate(chunks)]
+        first = enumerate(islice(self.places(), MOST_RECORDS))
+        self.records = [record_of(number, chunk, i) for number, (chunk, i) in first]
 
     def places(self) -> Iterator[tuple[SourceChunk, int]]:
         """Yield the chunk of each record and its place there."""

@@ -119,9 +119,9 @@ class Train(Screen):
         """Return the runs whose models pre-train others, as --pretrain takes them."""
         from regard.registry import TASKS
 
-        names = {task.pretrains_with for task in TASKS.values()}
-        entries = (entry for entry in self.opened.folders() if entry.task in names)
-        return [str(self.opened.from_data(one.path)) for one in entries if not one.state]
+        kinds = {task.pretrains_with for task in TASKS.values()}
+        finished = [one for one in self.opened.folders() if not one.state]
+        return [str(self.opened.from_data(one.path)) for one in finished if kinds & {one.task}]
 
     @action
     def settings(self) -> dict[str, Any]:
