@@ -22,6 +22,14 @@ function fits(one, { task, model, modalities }) {
   return !one.of.length || !of.some(Boolean) || one.of.some((name) => of.includes(name));
 }
 
+/** Whether a setting is one of all the kinds that the data may be of, or of the task that is chosen.
+ * @param {Setting} one @param {string} task @param {string[]} modalities */
+function isOwn(one, task, modalities) {
+  if (one.field || one.name.includes(".")) return false; // only options of their own
+  if (one.key.startsWith("task.")) return one.of.includes(task);
+  return one.key.startsWith("input.") && modalities.length > 0 && modalities.every((name) => one.of.includes(name));
+}
+
 /** @param {{settings: string, task: string, model: string, modalities: string[], setState: (patch: object) => void}} props */
 export function Settings({ settings, task, model, modalities, setState }) {
   const [search, setSearch] = useState("");
@@ -33,6 +41,7 @@ export function Settings({ settings, task, model, modalities, setState }) {
   const add = (/** @type {string} */ name, text = "") => write([...chosen.filter(([one]) => one !== name), [name, text]]);
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = all.filter((one) => (words.length ? words.every((word) => `${one.key} ${one.what} ${one.of.join(" ")}`.toLowerCase().includes(word)) : fits(one, { task, model, modalities })));
+  const own = all.filter((one) => isOwn(one, task, modalities) && !chosen.some(([name]) => name === one.name));
   const enter = (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const first = shown.find((one) => !one.field);
@@ -45,6 +54,7 @@ export function Settings({ settings, task, model, modalities, setState }) {
     ${chosen.length > 0 && html`<div class="tools chosen">${chosen.map(([name, text]) => html`<${Chosen} key=${name} name=${name} text=${text} row=${all.find((one) => one.name === name)}
       onChange=${(/** @type {string} */ typed) => write(chosen.map((pair) => (pair[0] === name ? [name, typed] : pair)))}
       onRemove=${() => write(chosen.filter(([one]) => one !== name))} />`)}</div>`}
+    ${own.length > 0 && html`<p class="own" role="group" aria-label="settings of these data"><span>For these data:</span> ${own.map((one) => html`<button type="button" key=${one.key} title=${`${one.what} (${one.values})`} onClick=${() => add(one.name)}>${option(one.name)}</button>`)}</p>`}
     <details class="settings"><summary>All settings</summary>
       <form class="tools" onSubmit=${enter}><${Field} label="Find a setting" hint="by name or meaning; Enter adds the first, or KEY=VALUE as it is typed"><input type="search" value=${search} spellcheck="false" onInput=${(/** @type {any} */ event) => setSearch(event.target.value)} /></${Field}>
         <span role="status">${shown.length} of ${all.length}${words.length ? "" : ": those of this task, data and model"}</span></form>
