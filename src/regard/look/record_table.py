@@ -170,7 +170,7 @@ def colour_columns(errors: RecordErrors) -> dict[str, Sequence[Any]]:
         columns["correct"] = [VERDICT_NAMES.get(float(x), "partly") for x in right]
     if errors.confidences is not None:
         columns["confidence"] = errors.confidences.tolist()
-    columns |= {"loss": errors.losses.tolist(), "tokens": errors.lengths.tolist()}
+    columns |= {errors.loss_name: errors.losses.tolist(), "tokens": errors.lengths.tolist()}
     for name, cells in errors.columns.items():
         numbers = [to_number(text) for text in cells]
         if len(set(cells)) <= MOST_GROUPS:

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import UserError
@@ -199,6 +200,7 @@ class RecordBrowser:
         from regard.data.sources import DataSource
 
         self.key = key
+        self.reading = Lock()  # passes over the files follow one another
         self.source = DataSource.of(recipe)
         self.modality = self.source.modality
         first = enumerate(islice(self.places(), MOST_RECORDS))
@@ -219,12 +221,13 @@ class RecordBrowser:
         if self.modality.reads_text:
             records = [self.records[number] for number in numbers]
             return {one.number: one.source if self.source.paired else one.text for one in records}
-        places = enumerate(islice(self.places(), max(numbers, default=-1) + 1))
-        return {
-            number: (chunk.sources if self.source.paired else chunk.texts)[i]
-            for number, (chunk, i) in places
-            if number in numbers
-        }
+        with self.reading:
+            places = enumerate(islice(self.places(), max(numbers, default=-1) + 1))
+            return {
+                number: (chunk.sources if self.source.paired else chunk.texts)[i]
+                for number, (chunk, i) in places
+                if number in numbers
+            }
 
 
 def record_of(number: int, chunk: SourceChunk, i: int) -> Record:
