@@ -129,6 +129,27 @@ def test_molecules_are_drawn_with_their_structure(studio):
     assert picture["text"] == one["text"] and len(picture["paths"]) >= one["text"].count("C")
 
 
+def test_images_with_captions_have_both(studio):
+    image = pytest.importorskip("PIL.Image")
+    draw = np.random.default_rng(0)
+    folder = studio.opened.data_folder / "shots"
+    folder.mkdir()
+    shots = draw.integers(0, 256, (20, 6, 8, 3), np.uint8)
+    for i, one in enumerate(shots):
+        image.fromarray(one).save(folder / f"{i}.png")
+    rows = [f"{i}.png,a picture of number {i}" for i in range(20)]
+    (folder / "captions.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
+    given = {"files": ["shots/captions.csv"], "input": "image", "target": "caption"}
+    given["task"] = "target"
+    found = studio.call("data", "records", **given)
+    one = found["records"][3]
+    number = int(one["text"].rpartition(" ")[2])
+    assert one["text"] == f"a picture of number {number}" and one["labels"] == []
+    picture = pictures(studio, [one["number"]], **given)[0]
+    pixels = np.frombuffer(base64.b64decode(picture["pixels"]), np.uint8).reshape(6, 8, 3)
+    assert np.array_equal(pixels, shots[number])
+
+
 def test_only_a_page_of_pictures_is_drawn(studio):
     write_media(studio.opened.data_folder)
     for numbers in ([60], [-1], list(range(25))):

@@ -204,12 +204,27 @@ class RecordBrowser:
         self.source = DataSource.of(recipe)
         self.modality = self.source.modality
         first = enumerate(islice(self.places(), MOST_RECORDS))
-        self.records = [record_of(number, chunk, i) for number, (chunk, i) in first]
+        self.records = [self.record(number, chunk, i) for number, (chunk, i) in first]
 
     def places(self) -> Iterator[tuple[SourceChunk, int]]:
         """Yield the chunk of each record and its place there."""
         for chunk in self.source.chunks():
             yield from ((chunk, i) for i in range(len(chunk.texts)))
+
+    def record(self, number: int, chunk: SourceChunk, i: int) -> Record:
+        """Return a record of a chunk. Items that are no texts are named by their place; the targets
+        of pairs are texts, not labels.
+        """
+        location = chunk.place(i) if chunk.place else ""
+        labelled = bool(chunk.targets) and not self.source.paired
+        return Record(
+            number=number,
+            text=shown(chunk.texts[i]),
+            source=shown(chunk.sources[i]) if chunk.sources else "",
+            labels=tuple(chunk.targets[i]) if labelled else (),
+            split=(*SPLITS, "unused")[chunk.split],
+            location=location.rpartition("/")[2],
+        )
 
     def pictures(self, numbers: Sequence[int]) -> list[Picture]:
         """Return how records are drawn."""
@@ -228,19 +243,6 @@ class RecordBrowser:
                 for number, (chunk, i) in places
                 if number in numbers
             }
-
-
-def record_of(number: int, chunk: SourceChunk, i: int) -> Record:
-    """Return a record of a chunk. Items that are no texts are named by their place."""
-    location = chunk.place(i) if chunk.place else ""
-    return Record(
-        number=number,
-        text=shown(chunk.texts[i]),
-        source=shown(chunk.sources[i]) if chunk.sources else "",
-        labels=tuple(chunk.targets[i]) if chunk.targets else (),
-        split=(*SPLITS, "unused")[chunk.split],
-        location=location.rpartition("/")[2],
-    )
 
 
 def shown(item: Any) -> str:

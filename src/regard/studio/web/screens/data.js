@@ -70,6 +70,6 @@ function Gallery({ source, records, noun, filter }) {
   const { value, error } = useLatest("data", "pictures", { ...source, numbers });
   return html`<${Failure} error=${error} /><ul class="gallery" aria-label="records">${records.map((one) => html`<li key=${one.number}>
     <${Figure} component=${value?.pictures[one.number] ?? null} label=${`${noun} ${one.number + 1}${one.labels.length ? `, ${one.labels.join(", ")}` : ""}`} />
-    ${one.source && one.text && html`<span class="caption">${one.text}${one.cut && " …"}</span>`}
+    ${one.text && value && value.pictures[one.number]?.data.picture.text !== one.text && html`<span class="caption">${one.text}${one.cut && " …"}</span>`}
     <span><${Labels} record=${one} filter=${filter} /></span><small>${one.location} ${one.split}</small></li>`)}</ul>`;
 }
