@@ -1,4 +1,5 @@
-"""Write the generated parts of docs/: keys, commands, models, metrics, modules and others.
+"""Write the generated parts of docs/: keys, commands, models, metrics, modules and others; and the
+recipe keys as a file of the package, which the studio lists.
 
 python scripts/build_reference.py            writes them
 python scripts/build_reference.py --check    only names pages that differ, with exit status 1
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import re
 import sys
 import typing
@@ -22,6 +24,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "regard"
 DOCS = ROOT / "docs"
+RECIPE_KEYS = DOCS / "reference" / "recipe.md"
+SETTINGS = PACKAGE / "studio" / "settings.json"
 CHECK = "--check"
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
 CELLS = re.compile(r"(?<!\\)\|")  # between the cells of a row
@@ -603,15 +607,66 @@ def pages() -> list[Path]:
     return [path for path in sorted(DOCS.rglob("*.md")) if BLOCK.search(path.read_text())]
 
 
+# Recipe keys for the studio
+
+
+def recipe_settings(page: str) -> list[dict[str, Any]]:
+    """Return the rows of all tables of recipe keys: the key, the tasks, modalities or models that
+    have it, its default, what it may be, and what it does.
+    """
+    rows, names = [], list[str]()
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in CELLS.split(line)[1:-1]]
+        if not line.startswith("|") or cells[0].startswith("---"):
+            continue
+        if cells[0] == "key":
+            names = cells
+        elif re.fullmatch(r"`\w+\.\w+`", cells[0]):
+            rows.append(setting_row(dict(zip(names, cells, strict=True))))
+    return rows
+
+
+def setting_row(cells: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row of recipe keys without Markdown; `choices` are the values, where these are
+    listed one by one.
+    """
+    key, values = plain(cells["key"]), cells["values"]
+    described = {"key", "default", "values", "what it does"}
+    owners = [cell for name, cell in cells.items() if name not in described]
+    names = [] if owners in ([], ["all"]) else owners[0].split(", ")
+    listed_values = re.fullmatch(r"`[^`]+`(, `[^`]+`)*", values)
+    return {
+        "key": key,
+        "of": names,
+        "default": plain(cells.get("default", "")),
+        "values": plain(values),
+        "choices": plain(values).split(", ") if listed_values else [],
+        "what": plain(cells["what it does"]),
+    }
+
+
+def plain(cell: str) -> str:
+    """Return a cell without code quotes, links and escapes."""
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", cell).replace("`", "").replace("\\|", "|")
+
+
+def settings_text(page: str) -> str:
+    """Return the recipe keys as JSON, a line each."""
+    rows = [json.dumps(row, ensure_ascii=False) for row in recipe_settings(page)]
+    return "[\n" + ",\n".join(rows) + "\n]\n"
+
+
 def main() -> int:
+    texts = {path: build(path.read_text()) for path in pages()}
+    texts[SETTINGS] = settings_text(texts[RECIPE_KEYS])
     stale = []
-    for path in pages():
-        old = path.read_text()
-        new = build(old)
-        if new != old and CHECK not in sys.argv[1:]:
-            path.write_text(new)
-        elif new != old:
+    for path, new in texts.items():
+        if path.exists() and path.read_text() == new:
+            continue
+        if CHECK in sys.argv[1:]:
             stale.append(path.relative_to(ROOT).as_posix())
+        else:
+            path.write_text(new)
     if stale:
         print(f"run python scripts/build_reference.py: {', '.join(stale)} differ")
     return bool(stale)

@@ -179,6 +179,24 @@ def test_cells_open_their_records_and_records_open_in_read(show):
     assert page.evaluate("location.hash") == f"#/read?run=labels&record={number}"
 
 
+def test_losses_have_their_unit_and_an_endless_pattern_is_stopped(show, browser_page):
+    page = show("errors?run=labels", ".errors tbody tr")
+    assert "loss in bits" in page.locator(".errors thead th").all_inner_texts()
+    assert page.get_by_label("Sort by").locator("option").first.inner_text() == "loss in bits"
+    before = page.locator(".errors tbody tr").count()
+    page.get_by_label("Search").fill("/(?:.|.|.|.)*!!/")  # 4^n ways to read n letters
+    page.wait_for_selector("#records [role=alert]:has-text('takes more than 2 seconds')")
+    page.get_by_label("Search").fill("")
+    page.wait_for_selector("#records [role=alert]", state="detached")
+    assert page.locator(".errors tbody tr").count() == before
+    refused = [text for text in browser_page.errors if "status of 400" in text]
+    assert refused and browser_page.errors == refused  # the console says so, too
+    browser_page.errors.clear()
+    for name, unit in (("names", "loss in bits per token"), ("pairs", "loss in bits per token")):
+        page = show(f"errors?run={name}", ".errors tbody tr")
+        assert unit in page.locator(".errors thead th").all_inner_texts()
+
+
 def test_points_are_chosen_walked_to_circled_and_searched(show):
     page = show("embeddings?run=labels", ".plane canvas")
     box = page.locator(".plane canvas").bounding_box()

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from studio_server import MARKUP
 
@@ -116,6 +117,69 @@ def test_a_table_is_dropped_a_question_answered_and_a_model_trained(studio_tab):
     page.wait_for_selector(".card h2:has-text('mine-majority')")
 
 
+def test_training_with_held_out_files_is_planned_and_started(studio_tab):
+    folder = studio_tab.studio.opened.data_folder
+    lines = (folder / "names.txt").read_text().splitlines()
+    (folder / "held.txt").write_text("\n".join(lines[:30]) + "\n")
+    (folder / "last.txt").write_text("\n".join(lines[30:50]) + "\n")
+    page = studio_tab.show("train?files=names.txt&model=bigram&out=held")
+    page.click("summary:has-text('Held-out files')")
+    page.fill(FIELD.format("--valid, one a line", "textarea"), "held.txt")
+    page.locator("details.held-out select").nth(1).select_option("last.txt")
+    page.click("summary:has-text('All settings')")
+    page.fill(FIELD.format("Find a setting", "input"), "vocabulary tokens")
+    page.click(".settings button:text-is('vocab_size')")
+    page.fill(FIELD.format("--vocab-size", "input"), "64")
+    page.fill(FIELD.format("Find a setting", "input"), "train.seed=7")
+    page.keyboard.press("Enter")
+    studio_tab.rest()
+    shown = page.inner_text(".command code")
+    assert shown == (
+        "regard train names.txt --valid held.txt --test last.txt --model bigram --out runs/held "
+        "--vocab-size 64 --set train.seed=7"
+    )
+    assert studio_tab.serious() == []
+    page.click("button[aria-label='remove --vocab-size']")
+    page.wait_for_selector(".command code:not(:has-text('vocab'))")
+    studio_tab.rest()
+    shown = page.inner_text(".command code >> nth=0")
+    page.click("button:text-is('Plan it')")
+    page.wait_for_selector(
+        "section:has(h2:text-is('The plan')) [role=status]:has-text('done')", timeout=60_000
+    )
+    assert page.locator(".command code").all_inner_texts()[:2] == [shown, f"{shown} --dry-run"]
+    page.click("button:text-is('Train')")
+    page.wait_for_selector(
+        "section:has(h2:text-is('held')) button:has-text('Its card')", timeout=60_000
+    )
+    job = studio_tab.studio.call("train", "jobs", screens=["train"])["jobs"][0]
+    assert job["command"] == shown
+    recipe = (studio_tab.studio.opened.root / "held" / "recipe.toml").read_text()
+    assert f'valid = ["{folder / "held.txt"}"]' in recipe
+    assert f'test = ["{folder / "last.txt"}"]' in recipe and "seed = 7" in recipe
+
+
+def test_settings_of_the_data_are_at_hand(studio_tab):
+    folder = studio_tab.studio.opened.data_folder
+    days = np.datetime64("2024-01-01") + np.arange(200)
+    rows = [f"{day},{i % 7}" for i, day in enumerate(days)]
+    (folder / "steps.csv").write_text("\n".join(["date,steps", *rows]) + "\n")
+    page = studio_tab.show("train?files=steps.csv&target=steps&model=naive")
+    page.click(".own button:text-is('--horizon')")
+    page.fill(FIELD.format("--horizon", "input"), "5")
+    page.wait_for_selector(".command code:has-text('--horizon 5')")
+    assert page.locator(".own button:text-is('--horizon')").count() == 0
+    assert page.locator(".own button:text-is('--tokenizer')").count() == 0
+    assert studio_tab.serious() == []
+    page.click("button:text-is('Plan it')")
+    plan = "section:has(h2:text-is('The plan'))"
+    page.wait_for_selector(f"{plan} [role=status]:has-text('done')", timeout=60_000)
+    assert page.locator(".command code").first.inner_text() == (
+        "regard train steps.csv --target steps --model naive --out runs/steps-naive --horizon 5"
+    )
+    assert "the next 5 steps" in page.inner_text(f"{plan} .printed")
+
+
 def test_data_asks_which_column_is_meant(studio_tab):
     rows = "".join(f"text {i} of it,{'ab'[i % 2]},{'xyz'[i % 3]}\n" for i in range(60))
     (studio_tab.studio.opened.data_folder / "open.csv").write_text(f"text,one,two\n{rows}")
@@ -123,6 +187,41 @@ def test_data_asks_which_column_is_meant(studio_tab):
     page.click(".question button:has-text('two (3 classes')")
     page.wait_for_selector("h2:has-text('The data in open.csv')")
     assert page.inner_text(".command code") == "regard data open.csv --input text --target two"
+
+
+def test_records_that_are_no_texts_are_pictures(studio_tab):
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (60, 10, 12), np.uint8)
+    folder = studio_tab.studio.opened.data_folder
+    np.savez(folder / "images.npz", images=images, labels=np.arange(60) % 2)
+    days = [f"2024-{m:02d}-{d:02d}" for m in range(1, 11) for d in range(1, 29)]
+    lines = [f"{day},{i % 7}" for i, day in enumerate(days)]
+    (folder / "sales.csv").write_text("\n".join(["date,sales", *lines]) + "\n")
+    page = studio_tab.show("data?file=images.npz&view=records")
+    page.wait_for_selector(".gallery li:nth-child(24) canvas")
+    records = studio_tab.studio.call("data", "records", files=["images.npz"])["records"]
+    names = page.locator(".gallery [role=group]").evaluate_all(
+        "all => all.map(one => one.getAttribute('aria-label'))"
+    )
+    assert names == [f"image {one['number'] + 1}, {one['labels'][0]}" for one in records]
+    shown = page.evaluate(
+        """() => { const one = document.querySelector('.gallery canvas');
+        return [...one.getContext('2d').getImageData(0, 0, one.width, one.height).data]
+            .filter((_, i) => i % 4 === 0); }"""
+    )
+    place = int(records[0]["location"].rpartition("[")[2].rstrip("]"))
+    assert shown == images[place].ravel().tolist()
+    assert studio_tab.serious() == []
+    page.click("button:has-text('Next')")
+    page.wait_for_selector("text=25 to 48")
+    page.wait_for_selector(".gallery li:nth-child(24) canvas")
+    page.keyboard.press("Tab")
+    page.locator(".gallery button.link >> nth=0").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=30 of 60")
+    page = studio_tab.show("data?file=sales.csv&view=records")
+    page.wait_for_selector(".gallery svg[aria-label=series] path")
+    assert page.input_value("input[list]") == "sales.csv"
 
 
 def test_lectures_are_found_by_their_words(studio_tab):

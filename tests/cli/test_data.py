@@ -188,7 +188,7 @@ def test_every_verb_warns_of_the_same(cli, tmp_path, verb, rows_here):
     assert found.code == 0
     page = " ".join((found.out + found.err).split())
     assert "30 rows have no 'y' value and were skipped; first: " in page
-    assert "2 classes of 'y' differ only by case or space: 'Toxic' (" in page
+    assert "2 classes of 'y' differ only by case, space or Unicode form: 'Toxic' (" in page
 
 
 def test_train_reads_class_files_and_folders_and_says_what_it_cut(cli, tmp_path, rows_here):

@@ -1,6 +1,7 @@
 """Targets: notations of numbers, and warnings about what looks wrong, with the first example."""
 
 import random
+import unicodedata
 
 import numpy as np
 import pytest
@@ -25,10 +26,14 @@ def test_spellings_of_one_class_are_named_with_their_places():
     counts = {"toxic": 9, "Toxic": 3, "safe": 5, "very  bad": 1, "very bad": 2}
     (line,) = lines(counts, {"toxic": "t.csv:2", "Toxic": "t.csv:7"})
     assert line == (
-        "4 classes of 'y' differ only by case or space: 'toxic' (t.csv:2) and 'Toxic' (t.csv:7), "
-        "and 1 more such groups"
+        "4 classes of 'y' differ only by case, space or Unicode form: 'toxic' (t.csv:2) and "
+        "'Toxic' (t.csv:7), and 1 more such groups"
     )
     assert lines({"a": 1, "b": 9}) == []
+    (line,) = lines({"Gut": 8, "gut": 40, "schlecht": 50})
+    assert line.endswith("'gut' and 'Gut'")
+    (line,) = lines({unicodedata.normalize(form, "schön"): 5 for form in ("NFC", "NFD")})
+    assert line.startswith("2 classes of 'y' differ only by case, space or Unicode form")
 
 
 def test_blanks_around_a_class_are_named_where_it_is_also_written_without():

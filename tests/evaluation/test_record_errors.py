@@ -54,7 +54,8 @@ def errors_of(task, scores, truths, lengths=None):
 def test_the_loss_of_each_record_is_that_of_training(task, scores, truths, lengths):
     predictions, errors = errors_of(task, scores, truths, lengths)
     sums, counts = predictions.losses()
-    np.testing.assert_allclose(errors.losses, sums / counts, rtol=1e-9)
+    np.testing.assert_allclose(errors.losses, sums / counts / math.log(2), rtol=1e-9)
+    assert errors.loss_name == "loss in bits"
 
 
 def test_a_class_is_predicted_with_its_confidence_and_an_unknown_truth_is_no_error():
@@ -63,7 +64,7 @@ def test_a_class_is_predicted_with_its_confidence_and_an_unknown_truth_is_no_err
     assert errors.predictions == ["a", "c", "a"] and errors.truths == ["a", "b", ""]
     np.testing.assert_allclose(errors.confidences, [0.7, 0.6, 0.5])
     assert errors.correct[:2].tolist() == [1, 0] and math.isnan(errors.correct[2])
-    np.testing.assert_allclose(errors.losses[:2], [-math.log(0.7), -math.log(0.3)])
+    np.testing.assert_allclose(errors.losses[:2], [-math.log2(0.7), -math.log2(0.3)])
     assert errors.score[0] == "accuracy" and errors.score[2]
 
 
@@ -148,7 +149,7 @@ def test_slices_are_by_label_length_column_and_word():
         np.arange(6),
         texts,
         np.arange(6.0),
-        "nats",
+        "bits",
         np.array([5, 8, 7, 5, 3, 9]),
         truths=["cat", "cat", "", "dog", "dog", "dog"],
         columns={"from": ["x", "x", "y", "y", "x", "x"], "id": list("123456")},

@@ -23,7 +23,7 @@ ERRORS = RecordErrors(
     np.arange(5) * 10,
     ["a cat", "b", "a dog", "Cat", "d"],
     np.array([0.5, math.nan, 3.0, math.inf, 0.5]),
-    "nats",
+    "bits",
     np.array([5, 1, 5, 3, 1]),
     truths=["x", "", "y", "y", "x"],
     predictions=["x", "x", "x", "y", "cats"],
@@ -63,6 +63,7 @@ def test_columns_to_colour_by_are_names_or_numbers():
     columns = colour_columns(ERRORS)
     assert columns["correct"] == ["right", "unknown", "wrong", "right", "wrong"]
     assert columns["place"] == ERRORS.columns["place"] and columns["tokens"] == [5, 1, 5, 3, 1]
+    assert columns["loss in bits"][0] == ERRORS.losses[0]
 
 
 def test_cells_are_found_by_line_in_a_messy_table(tmp_path):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -662,7 +663,10 @@ def _located(label: str, places: Mapping[str, str]) -> str:
 def _spellings(name: str, counts: Mapping[str, int], places: Mapping[str, str]) -> Rows:
     spellings: dict[str, list[str]] = {}
     for label in counts:
-        spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
+        composed = unicodedata.normalize(
+            "NFC", " ".join(label.split())
+        )  # ö is one character or two
+        spellings.setdefault(composed.casefold(), []).append(label)
     groups = [
         sorted(labels, key=lambda c: (-counts[c], c))
         for labels in spellings.values()
@@ -674,7 +678,9 @@ def _spellings(name: str, counts: Mapping[str, int], places: Mapping[str, str]) 
     more = f", and {len(others):,} more such groups" if others else ""
     shown = " and ".join(_located(c, places) for c in first[:SHOWN])
     classes = sum(map(len, groups))
-    line = f"{classes:,} classes of {name!r} differ only by case or space: {shown}{more}"
+    line = (
+        f"{classes:,} classes of {name!r} differ only by case, space or Unicode form: {shown}{more}"
+    )
     return [("spelling", line)]
 
 

@@ -59,6 +59,11 @@ class RecordErrors:
         return len(self.losses)
 
     @property
+    def loss_name(self) -> str:
+        """The losses with their unit, in words."""
+        return f"loss in {self.unit}" if self.unit.startswith("bits") else self.unit
+
+    @property
     def score(self) -> tuple[str, Floats, bool]:
         """What slices are compared by, its values (R,), and whether more of it is better."""
         if self.correct is not None and np.isfinite(self.correct).any():
@@ -86,12 +91,13 @@ def errors_of_predictions(
     else:
         described = [find(row, truth) for row, truth in zip(outputs, truths, strict=True)]
     categorical = targets.kind.categorical
+    losses = np.array([one.loss for one in described])
     return RecordErrors(
         split,
         numbers,
         texts,
-        np.array([one.loss for one in described]),
-        "nats" if categorical else "absolute error",
+        losses / math.log(2) if categorical else losses,
+        "bits" if categorical else "absolute error",
         lengths,
         [one.truth for one in described],
         [one.prediction for one in described],

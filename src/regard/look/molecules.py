@@ -90,7 +90,11 @@ def _read_paths(drawing: str) -> list[tuple[str, bool, float]]:
 
 @register_picture(SmilesTokenizer)
 def draw_molecule(tokenizer: SmilesTokenizer, record: NDArray[Any], text: str) -> Picture:
-    smiles = text or tokenizer.decode_record(record)
+    return draw_smiles(text or tokenizer.decode_record(record))
+
+
+def draw_smiles(smiles: str) -> Picture:
+    """Return a molecule with its structure, or as text where RDKit cannot draw it."""
     structure, picture = draw_structure(smiles), {"text": smiles, "mono": True}
     if structure is None:
         return picture

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from regard.errors import UsageError, UserError, quoted
 from regard.evaluation.predictions import Predictions
 from regard.evaluation.record_errors import RecordErrors
 from regard.look.page import Component, Page, Scatter
+from regard.look.pattern_search import PatternError, search_texts
 from regard.look.prediction_page import add_errors
 from regard.look.projection import MOST_POINTS, spread
 from regard.look.records import FileRecord, Records, find_in_files
@@ -67,31 +68,32 @@ class RecordQuery:
         if self.sort not in ORDERS:
             raise UsageError(f"sort must be one of {', '.join(ORDERS)}, got {quoted(self.sort)}")
 
-    def matcher(self) -> Callable[[str], bool]:
-        """Return whether a text is searched for."""
+    def matches(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Return which texts (R,) have what is searched for."""
         pattern = re.fullmatch(r"/(.+?)/?", self.text, re.DOTALL)
         if pattern is None:
             wanted = self.text.casefold()
-            return lambda text: wanted in text.casefold()
+            return np.array([wanted in text.casefold() for text in texts], bool)
+        parts = [text[:MOST_SEARCHED] for text in texts]
         try:
-            expression = re.compile(pattern[1], re.IGNORECASE)
-        except re.error as error:
-            raise UsageError(f"{quoted(self.text)} is no regular expression: {error}") from None
-        return lambda text: expression.search(text[:MOST_SEARCHED]) is not None
+            return np.array(search_texts(pattern[1], parts, SECONDS), bool)
+        except PatternError as error:
+            raise UsageError(f"{quoted(self.text)} {error}") from None
 
 
 VERDICTS = ("", "right", "wrong")
 ORDERS = ("loss", "confidence", "tokens", "number")
 MOST_SEARCHED = 2000  # characters of a text that an expression is tried on
+SECONDS = 2.0  # in which it must be done
 
 
 def select_records(errors: RecordErrors, query: RecordQuery) -> NDArray[np.int64]:
     """Return the indices of the records that fit, in their order; of equals, the first first."""
     chosen = np.ones(len(errors), bool)
     if query.text:
-        matches = query.matcher()
         columns = [column for column in (errors.texts, errors.truths, errors.predictions) if column]
-        chosen &= [any(matches(cells[i]) for cells in columns) for i in range(len(errors))]
+        matches = query.matches([cell for column in columns for cell in column])
+        chosen &= matches.reshape(len(columns), len(errors)).any(0)
     cells = {"truth": errors.truths, "prediction": errors.predictions}
     for name, wanted in (("truth", query.truth), ("prediction", query.prediction)):
         if wanted:
@@ -168,7 +170,7 @@ def colour_columns(errors: RecordErrors) -> dict[str, Sequence[Any]]:
         columns["correct"] = [VERDICT_NAMES.get(float(x), "partly") for x in right]
     if errors.confidences is not None:
         columns["confidence"] = errors.confidences.tolist()
-    columns |= {"loss": errors.losses.tolist(), "tokens": errors.lengths.tolist()}
+    columns |= {errors.loss_name: errors.losses.tolist(), "tokens": errors.lengths.tolist()}
     for name, cells in errors.columns.items():
         numbers = [to_number(text) for text in cells]
         if len(set(cells)) <= MOST_GROUPS:

@@ -96,7 +96,12 @@ def draw_letters(tokenizer: AlphabetTokenizer, record: NDArray[Any], text: str) 
 
 @register_picture(Patches)
 def draw_image(tokenizer: Patches, record: NDArray[Any], text: str) -> Picture:
-    image = displayable(tokenizer.decode_record(record))
+    return shrink_image(tokenizer.decode_record(record))
+
+
+def shrink_image(image: NDArray[np.uint8]) -> Picture:
+    """Return an image (H, W, C) as a small one, the mean of blocks of pixels."""
+    image = displayable(image)
     step = -(-max(image.shape[:2]) // MOST_PIXELS)
     rows, columns = (n // step * step for n in image.shape[:2])
     blocks = image[:rows, :columns].reshape(rows // step, step, columns // step, step, -1)
@@ -113,7 +118,11 @@ def displayable(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 @register_picture(Points)
 def draw_cloud(tokenizer: Points, record: NDArray[Any], text: str) -> Picture:
-    points = tokenizer.decode_cloud(np.asarray(record)).points
+    return thin_cloud(tokenizer.decode_cloud(np.asarray(record)).points)
+
+
+def thin_cloud(points: NDArray[Any]) -> Picture:
+    """Return some of the points (N, d), in space."""
     points = points[:: -(-len(points) // MOST_POINTS)]
     spatial = np.zeros((len(points), 3))
     spatial[:, : min(3, points.shape[1])] = points[:, :3]
@@ -122,7 +131,11 @@ def draw_cloud(tokenizer: Points, record: NDArray[Any], text: str) -> Picture:
 
 @register_picture(StepPatches)
 def draw_series(tokenizer: StepPatches, record: NDArray[Any], text: str) -> Picture:
-    values = tokenizer.decode_record(np.asarray(record))  # (T, C)
+    return thin_series(tokenizer.decode_record(np.asarray(record)))
+
+
+def thin_series(values: NDArray[Any]) -> Picture:
+    """Return some steps of some channels of a series (T, C)."""
     values = values[:: -(-len(values) // MOST_STEPS), :MOST_CHANNELS]
     return {"curves": [numbers(np.round(row, 4)) for row in values.T]}
 

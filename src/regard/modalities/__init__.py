@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from regard.data.targets import OutputKind
     from regard.data.text_files import FileSet
     from regard.evaluation.validity import Rule
+    from regard.look.page.records import Picture
     from regard.recipe import DataRecipe
     from regard.tokenizers import Tokenizer
     from regard.tokenizers.tokenizer import Canonical
@@ -89,6 +90,7 @@ class Modality(ABC):
     kind: ClassVar[str]  # of the encoded input: tokens, patches, points; models register for it
     words: ClassVar[tuple[str, str]]  # one item, several items
     reads_text: ClassVar[bool] = False  # items are texts, which a tokenizer encodes
+    has_pictures: ClassVar[bool] = False  # items are drawn in a way of their own
     array_axes: ClassVar[tuple[int, ...]] = ()  # of an array in memory that holds such items
     Config: ClassVar[type]
 
@@ -179,6 +181,10 @@ class Modality(ABC):
     @abstractmethod
     def report(self, sources: DataSource, why: str) -> Any:
         """Return what `regard data` shows: an object with `rows()` and `to_json()`."""
+
+    def picture(self, item: Any) -> Picture:
+        """Return how an item is drawn small; texts are shown as they are."""
+        return {"text": str(item)}
 
     def describe_labels(self, labels: Sequence[str]) -> dict[str, str]:
         """Return what labels of positions mean, where their names are a convention."""

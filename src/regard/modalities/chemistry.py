@@ -19,6 +19,7 @@ from regard.recipe import check_range
 if TYPE_CHECKING:
     from regard.data.sources import Views
     from regard.evaluation.validity import Rule
+    from regard.look.page.records import Picture
     from regard.tokenizers.tokenizer import Canonical
 
 MIN_MOLECULES = 10  # records that there must be to recognize SMILES
@@ -40,8 +41,14 @@ class Chemistry(Text):
 
     name = "chemistry"
     words = ("molecule", "molecules")
+    has_pictures = True
     default_tokenizer = "smiles"
     Config: ClassVar[type] = ChemistryConfig
+
+    def picture(self, item: Any) -> Picture:
+        from regard.look.molecules import draw_smiles
+
+        return draw_smiles(item)
 
     def validity_rule(self, encoder: Any) -> Rule | None:
         """A SMILES is valid if RDKit can parse it; without RDKit nothing is said."""

@@ -102,6 +102,14 @@ class Opened:
             raise UserError(f"{quoted(name)}: no such file or folder")
         return path
 
+    def check_columns(self, *names: str) -> None:
+        """Raise a UserError if columns that are named, A,B, are files out of reach: the targets of
+        arrays may stand in a file of their own.
+        """
+        for name in (part.strip() for text in names for part in (text, *text.split(","))):
+            if name and os.path.exists(self.data_folder / name):
+                self.data(name)
+
     def is_inside(self, path: Path) -> bool:
         """Return whether a path leads into the folder of runs or that of data."""
         folders = (self.data_folder.resolve(), self.root.resolve())

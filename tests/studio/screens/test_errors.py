@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import queue
 import re
+import threading
+import time
 
 import pytest
 
@@ -49,7 +53,7 @@ def everything(screen, run, **arguments):
     """Return all records, page by page."""
     rows, total = [], 1
     while len(rows) < total:
-        page = screen.records(run, first=len(rows), count=7, **arguments)
+        page = screen.records(run, arguments, first=len(rows), count=7)
         rows, total = rows + page["rows"], page["total"]
         if not page["rows"]:
             break
@@ -81,7 +85,7 @@ def test_each_cell_of_the_confusion_matrix_opens_its_records(screen):
     assert set(confusion["classes"]) <= {"warm", MARKUP}
     for r, truth in enumerate(confusion["classes"]):
         for c, prediction in enumerate(confusion["classes"]):
-            page = screen.records("labels", truth=truth, prediction=prediction, count=100)
+            page = screen.records("labels", {"truth": truth, "prediction": prediction}, count=100)
             assert page["total"] == confusion["counts"][r][c]
             cells = {(row["truth"], row["prediction"]) for row in page["rows"]}
             assert cells <= {(truth, prediction)}
@@ -120,12 +124,61 @@ def test_records_are_sorted_either_way(screen):
         ({"correct": "maybe"}, "correct must be right, wrong or empty, got 'maybe'"),
         ({"sort": "colour"}, "sort must be one of loss, confidence, tokens, number"),
         ({"column": "id", "value": "3"}, "the records have no column 'id'"),
-        ({"count": 1000}, "count must be from 1 to 100, got 1000"),
+        ({"colour": "red"}, "unknown argument colour"),
+        ({"shortest": "3"}, "argument shortest"),
     ],
 )
 def test_wrong_queries_are_refused(screen, query, words):
     with pytest.raises(UsageError, match=words):
-        screen.records("labels", **query)
+        screen.records("labels", query)
+    with pytest.raises(UsageError, match="count must be from 1 to 100, got 1000"):
+        screen.records("labels", count=1000)
+
+
+def test_losses_of_classes_are_in_bits(screen):
+    """A loss is minus the binary logarithm of what the model gives the true class."""
+    rows = everything(screen, "labels")
+    pipeline = regard.load(screen.opened.root / "labels")
+    probabilities = pipeline.predict_proba([row["text"] for row in rows])
+    for row, p in zip(rows, probabilities, strict=True):
+        true = p[list(pipeline.classes).index(row["truth"])]
+        assert row["loss"] == pytest.approx(-math.log2(true), abs=1e-4)
+    assert screen.summary("labels")["loss"] == "loss in bits"
+    assert screen.summary("names")["loss"] == "loss in bits per token"
+    assert screen.summary("sizes")["loss"] == "absolute error"
+
+
+def test_an_endless_pattern_is_stopped(runs, screen, tmp_path):
+    """(a+)+$ tries 2^n ways to divide n letters; other requests are answered meanwhile."""
+    texts = [f"{i} {'a' * 60 + 'b' if i % 2 else 'aaa'}" for i in range(200)]
+    table = tmp_path / "endless.csv"
+    table.write_text(
+        "text,label\n" + "".join(f"{t},{'xy'[i // 2 % 2]}\n" for i, t in enumerate(texts))
+    )
+    options = {"target": "label", "model": "majority", "progress": False}
+    regard.train(table, runs / "endless", **options)
+    screen.table("endless")
+    answers = queue.Queue()
+
+    def search():
+        try:
+            answers.put(screen.records("endless", {"text": "/(a+)+$/"}))
+        except UsageError as error:
+            answers.put(str(error))
+
+    began = time.monotonic()
+    thread = threading.Thread(target=search)
+    thread.start()
+    others = 0
+    while thread.is_alive():
+        screen.records("labels", {"text": "sun"})
+        others += 1
+        time.sleep(0.02)
+    assert time.monotonic() - began < 10 and others > 10  # two seconds and a busy machine
+    message = answers.get_nowait()
+    assert message.startswith("'/(a+)+$/' takes more than 2 seconds on these records: ")
+    found = screen.records("endless", {"text": r"/^\d+ (aa)+a$/"})
+    assert found["rows"] and {row["text"].split()[1] for row in found["rows"]} == {"aaa"}
 
 
 def test_slices_count_the_records_that_plain_python_counts(screen):
@@ -172,8 +225,16 @@ def test_values_have_residuals_and_their_worst_records(screen):
 
 
 def test_records_are_exported_with_all_their_columns(screen):
-    text = screen.export("labels", correct="wrong")["text"]
+    text = screen.export("labels", {"correct": "wrong"})["text"]
     rows = list(csv.DictReader(io.StringIO(text)))
     wrong = everything(screen, "labels", correct="wrong")
     assert [int(row["record"]) - 1 for row in rows] == [row["number"] for row in wrong]
-    assert rows[0].keys() >= {"text", "truth", "prediction", "confidence", "place", "tokens"}
+    assert rows[0].keys() >= {
+        "text",
+        "truth",
+        "prediction",
+        "confidence",
+        "place",
+        "tokens",
+        "loss in bits",
+    }

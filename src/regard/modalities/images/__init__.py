@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.data.sources import DataSource, ReadRequest
     from regard.data.targets import OutputKind
     from regard.data.text_files import FileSet
+    from regard.look.page.records import Picture
     from regard.tokenizers.patches import Patches
 
 INSPECTED = 20_000  # images
@@ -74,8 +75,14 @@ class Images(Modality):
     name = "images"
     kind = "patches"
     words = ("image", "images")
+    has_pictures = True
     array_axes = (3, 4)
     Config: ClassVar[type] = ImagesConfig
+
+    def picture(self, item: Any) -> Picture:
+        from regard.look.records import shrink_image
+
+        return shrink_image(item)
 
     @classmethod
     def recognize(cls, files: Sequence[Path]) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regard.data.sources import DataSource, ReadRequest
     from regard.data.targets import OutputKind
     from regard.data.text_files import FileSet
+    from regard.look.page.records import Picture
     from regard.tokenizers.points import Points
 
 INSPECTED = 5_000  # point clouds
@@ -71,8 +72,14 @@ class PointClouds(Modality):
 
     name = "point-clouds"
     kind = "points"
+    has_pictures = True
     words = ("point cloud", "point clouds")
     Config: ClassVar[type] = PointCloudsConfig
+
+    def picture(self, item: Any) -> Picture:
+        from regard.look.records import thin_cloud
+
+        return thin_cloud(item.points)
 
     @classmethod
     def recognize(cls, files: Sequence[Path]) -> bool:

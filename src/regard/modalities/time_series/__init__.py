@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from regard.data.sources import DataSource, ReadRequest
     from regard.data.targets import OutputKind
     from regard.data.text_files import FileSet
+    from regard.look.page.records import Picture
     from regard.recipe import DataRecipe
     from regard.tokenizers import Tokenizer
 
@@ -62,8 +63,14 @@ class TimeSeries(Modality):
     name = "time-series"
     kind = "series"
     words = ("series", "time series")
+    has_pictures = True
     array_axes = (2,)
     Config: ClassVar[type] = TimeSeriesConfig
+
+    def picture(self, item: Any) -> Picture:
+        from regard.look.records import thin_series
+
+        return thin_series(getattr(item, "values", item))  # of a series to forecast, or an array
 
     @classmethod
     def recognize(cls, files: Sequence[Path]) -> bool:

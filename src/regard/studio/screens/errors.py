@@ -7,12 +7,20 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.studio.screens import Screen, action, check_range, figure, register_screen
+from regard.studio.screens import (
+    Screen,
+    action,
+    check_arguments,
+    check_range,
+    figure,
+    register_screen,
+)
 
 if TYPE_CHECKING:
     from regard.evaluation.record_errors import RecordErrors
@@ -56,7 +64,7 @@ class ErrorList(Screen):
             "running": bool(getattr(pipeline, "text", False)),
             "records": len(errors),
             "held_out": held_out_count(pipeline, len(errors)),
-            "unit": errors.unit,
+            "loss": errors.loss_name,
             "score": name,
             "more_is_better": more_is_better,
             "mean": number(known.mean()) if len(known) else None,
@@ -78,47 +86,26 @@ class ErrorList(Screen):
 
     @action
     def records(
-        self,
-        run: str,
-        text: str = "",
-        truth: str = "",
-        prediction: str = "",
-        correct: str = "",
-        shortest: int = 0,
-        longest: int = 0,
-        column: str = "",
-        value: str = "",
-        sort: str = "loss",
-        descending: bool = True,
-        first: int = 0,
-        count: int = 25,
+        self, run: str, query: dict[str, Any] | None = None, first: int = 0, count: int = 25
     ) -> dict[str, Any]:
-        """Return one page of the records that fit, and how many fit."""
-        from regard.look.record_table import RecordQuery, select_records
-
+        """Return one page of the records that fit a query, and how many fit."""
         check_range("count", count, 1, MOST_ROWS)
         check_range("first", first, 0, len(self.table(run)))
-        query = RecordQuery(
-            text=text,
-            truth=truth,
-            prediction=prediction,
-            correct=correct,
-            shortest=shortest,
-            longest=longest,
-            column=column,
-            value=value,
-            sort=sort,
-            descending=descending,
-        )
-        errors = self.table(run)
-        indices = self.opened.cached(
-            ("query", self.opened.version(run), query), lambda: select_records(errors, query)
-        )
+        errors, indices = self.table(run), self.selected(run, query or {})
         shown = indices[first : first + count]
         rows = [self._row(errors, int(i)) for i in shown]
         self._add_predictions(run, errors, shown, rows)
         self._add_pictures(run, errors, shown, rows)
         return {"total": len(indices), "first": first, "rows": rows}
+
+    def selected(self, run: str, query: Mapping[str, Any]) -> NDArray[np.int64]:
+        """Return the indices of the records that fit a query, in its order."""
+        from regard.look.record_table import RecordQuery, select_records
+
+        errors, chosen = self.table(run), RecordQuery(**check_arguments(RecordQuery, query))
+        key = ("query", self.opened.version(run), chosen)
+        indices: NDArray[np.int64] = self.opened.cached(key, lambda: select_records(errors, chosen))
+        return indices
 
     @action
     def slices(self, run: str, words: list[str] | None = None) -> dict[str, Any]:
@@ -138,13 +125,10 @@ class ErrorList(Screen):
         return {"score": name, "more_is_better": more_is_better, "slices": rows}
 
     @action
-    def export(self, run: str, correct: str = "", sort: str = "loss") -> dict[str, Any]:
-        """Return records as CSV."""
-        from regard.look.record_table import RecordQuery, select_records
-
-        errors = self.table(run)
-        indices = select_records(errors, RecordQuery(correct=correct, sort=sort))[:MOST_EXPORTED]
-        return {"name": "errors.csv", "text": as_csv(errors, indices)}
+    def export(self, run: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the records that fit a query as CSV."""
+        indices = self.selected(run, query or {})[:MOST_EXPORTED]
+        return {"name": "errors.csv", "text": as_csv(self.table(run), indices)}
 
     def _row(self, errors: RecordErrors, i: int) -> dict[str, Any]:
         from regard.look.page.document import number
@@ -237,7 +221,7 @@ def as_csv(errors: RecordErrors, indices: NDArray[np.int64]) -> str:
         columns["confidence"] = errors.confidences
     if errors.correct is not None:
         columns["correct"] = errors.correct
-    columns |= {errors.unit: errors.losses, "tokens": errors.lengths, **errors.columns}
+    columns |= {errors.loss_name: errors.losses, "tokens": errors.lengths, **errors.columns}
     file = io.StringIO()
     writer = csv.writer(file)
     writer.writerow(columns)

@@ -1,12 +1,13 @@
 // @ts-check
 import { useLatest } from "../api.js";
-import { Command, Failure, Field, PageView, RunPicker } from "../components.js";
-import { html, useState } from "../vendor/preact.js";
+import { Command, Failure, Field, Figure, PageView, RunPicker } from "../components.js";
+import { html, useEffect, useState } from "../vendor/preact.js";
 import { Question } from "./train.js";
 
 /** @param {Record<string, any>} props */
 export default function Data({ run, file = "", input = "", target = "", task = "", label = "", split = "", text = "", first = "0", view = "report", setState, setRun }) {
   const [typed, setTyped] = useState(file);
+  useEffect(() => setTyped(file), [file]);
   const source = run || file ? { files: run ? [] : [file], run, input, target, task } : null;
   const { value: choices } = useLatest("train", "choices", {});
   const look = useLatest("train", "look", !run && file ? { files: [file], input, target, task } : null);
@@ -47,11 +48,28 @@ function Records({ source, label, split, text, first, setState }) {
         ${value.labels.length > 0 || label ? pick("label", label, value.labels) : null}${pick("split", split, value.splits)}
         <${Field} label="contains"><input type="search" value=${text} onInput=${(/** @type {any} */ event) => filter({ text: event.target.value })} /></${Field}>
         <span role="status">${value.found.toLocaleString("en")} of ${value.all.toLocaleString("en")}${value.cut ? ", the first that were read" : ""}</span></div>
-      <div class="scroll" tabindex="0" role="region" aria-label="records"><table><thead><tr><th scope="col">place</th><th scope="col">split</th><th scope="col">label</th><th scope="col">record</th></tr></thead>
-        <tbody>${value.records.map((/** @type {any} */ one) => html`<tr><td class="short">${one.location}</td><td>${one.split}</td>
-          <td>${one.labels.map((/** @type {string} */ name) => html`<button type="button" class="link" onClick=${() => filter({ label: name })}>${name}</button> `)}</td>
-          <td class="record">${one.source && html`<div>${one.source}</div>`}${one.text}${one.cut && " …"}</td></tr>`)}</tbody></table></div>
+      ${value.pictures ? html`<${Gallery} key=${JSON.stringify(source)} source=${source} records=${value.records} noun=${value.noun} filter=${filter} />` : html`<${Rows} records=${value.records} filter=${filter} />`}
       <div class="tools after"><button type="button" disabled=${first <= 0} onClick=${() => setState({ first: Math.max(0, first - value.per_page) })}>Before</button>
         <span>${value.found ? first + 1 : 0} to ${Math.min(first + value.per_page, value.found)}</span>
         <button type="button" disabled=${first + value.per_page >= value.found} onClick=${() => setState({ first: first + value.per_page })}>Next</button></div>`}</section>`;
+}
+
+/** The labels of a record; each shows the others that have it. @param {{record: any, filter: (patch: object) => void}} props */
+const Labels = ({ record, filter }) => record.labels.map((/** @type {string} */ name) => html`<button type="button" class="link" onClick=${() => filter({ label: name })}>${name}</button> `);
+
+/** Records as texts. @param {{records: any[], filter: (patch: object) => void}} props */
+function Rows({ records, filter }) {
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="records"><table><thead><tr><th scope="col">place</th><th scope="col">split</th><th scope="col">label</th><th scope="col">record</th></tr></thead>
+    <tbody>${records.map((one) => html`<tr><td class="short">${one.location}</td><td>${one.split}</td><td><${Labels} record=${one} filter=${filter} /></td>
+      <td class="record">${one.source && html`<div>${one.source}</div>`}${one.text}${one.cut && " …"}</td></tr>`)}</tbody></table></div>`;
+}
+
+/** Records as pictures, which are drawn after the list. @param {{source: any, records: any[], noun: string, filter: (patch: object) => void}} props */
+function Gallery({ source, records, noun, filter }) {
+  const numbers = records.map((one) => one.number);
+  const { value, error } = useLatest("data", "pictures", { ...source, numbers });
+  return html`<${Failure} error=${error} /><ul class="gallery" aria-label="records">${records.map((one) => html`<li key=${one.number}>
+    <${Figure} component=${value?.pictures[one.number] ?? null} label=${`${noun} ${one.number + 1}${one.labels.length ? `, ${one.labels.join(", ")}` : ""}`} />
+    ${one.text && value && value.pictures[one.number]?.data.picture.text !== one.text && html`<span class="caption">${one.text}${one.cut && " …"}</span>`}
+    <span><${Labels} record=${one} filter=${filter} /></span><small>${one.location} ${one.split}</small></li>`)}</ul>`;
 }

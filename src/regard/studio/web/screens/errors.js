@@ -76,14 +76,15 @@ function Records({ run, summary, state, setState, go }) {
   const sort = state.sort || "loss";
   const descending = state.order !== "up";
   const filters = Object.fromEntries(FILTERS.filter((name) => state[name]).map((name) => [name, NUMBERS.includes(name) ? Number(state[name]) || 0 : state[name]]));
-  const { value, error, busy } = useLatest("errors", "records", { run, ...filters, sort, descending, first, count: PAGE }, { delay: 80 });
+  const query = { ...filters, sort, descending };
+  const { value, error, busy } = useLatest("errors", "records", { run, query, first, count: PAGE }, { delay: 80 });
   const set = (/** @type {string} */ name) => (/** @type {any} */ event) => setState({ [name]: event.target.value, first: "" });
   const choice = (/** @type {string} */ name, /** @type {string} */ title, /** @type {string[]} */ options, any = "any") => html`<${Field} label=${title}><select value=${state[name] ?? ""} onChange=${set(name)}>
     <option value="">${any}</option>${options.map((one) => html`<option value=${one}>${one}</option>`)}</select></${Field}>`;
   const classes = summary.confusion?.classes ?? [];
   const columns = Object.keys(summary.columns);
   const save = async () => {
-    const { name, text } = await call("errors", "export", { run, ...(state.correct ? { correct: state.correct } : {}), sort });
+    const { name, text } = await call("errors", "export", { run, query });
     download(name, text);
   };
   return html`<section id="records"><h2>Records</h2><div class="tools">
@@ -94,17 +95,17 @@ function Records({ run, summary, state, setState, go }) {
       ${state.column && summary.columns[state.column] && html`<${Field} label="is"><select value=${state.value ?? ""} onChange=${set("value")}>${summary.columns[state.column].map((/** @type {string} */ one) => html`<option value=${one}>${one}</option>`)}</select></${Field}>`}
       <${Field} label="Tokens from"><input type="number" min="0" max=${summary.longest} value=${state.shortest ?? ""} onChange=${set("shortest")} /></${Field}>
       <${Field} label="to"><input type="number" min="0" max=${summary.longest} value=${state.longest ?? ""} onChange=${set("longest")} /></${Field}>
-      <${Field} label="Sort by"><select value=${sort} onChange=${set("sort")}><option value="loss">${summary.unit}</option>${has.has("confidences") && html`<option value="confidence">confidence</option>`}<option value="tokens">tokens</option><option value="number">place in the split</option></select></${Field}>
+      <${Field} label="Sort by"><select value=${sort} onChange=${set("sort")}><option value="loss">${summary.loss}</option>${has.has("confidences") && html`<option value="confidence">confidence</option>`}<option value="tokens">tokens</option><option value="number">place in the split</option></select></${Field}>
       <button type="button" aria-pressed=${String(!descending)} onClick=${() => setState({ order: descending ? "up" : "", first: "" })}>${descending ? "largest first" : "smallest first"}</button>
       <button type="button" onClick=${() => setState(anew({}))}>no filters</button><button type="button" onClick=${save}>save as CSV</button></div>
     <${Failure} error=${error} />
     ${value && html`<p class="readout" role="status">${format(value.total)} of ${format(summary.records)} records${value.total > PAGE ? `, ${format(value.first + 1)} to ${format(Math.min(value.total, value.first + PAGE))}` : ""}</p>
       <div class=${busy ? "scroll busy" : "scroll"}><table class="stacks errors"><thead><tr><th scope="col">record</th>${has.has("truths") && html`<th scope="col">true</th>`}${value.rows.some((/** @type {any} */ row) => "prediction" in row) && html`<th scope="col">predicted</th>`}
-        ${has.has("confidences") && html`<th scope="col" class="right">confidence</th>`}<th scope="col" class="right">${summary.unit}</th>${columns.map((name) => html`<th scope="col">${name}</th>`)}<th scope="col"></th></tr></thead>
+        ${has.has("confidences") && html`<th scope="col" class="right">confidence</th>`}<th scope="col" class="right">${summary.loss}</th>${columns.map((name) => html`<th scope="col">${name}</th>`)}<th scope="col"></th></tr></thead>
       <tbody>${value.rows.map((/** @type {any} */ row) => html`<tr class=${row.correct === 0 ? "wrong" : ""}>
         <td data-name="">${row.picture ? html`<${Figure} component=${row.picture} />` : html`<span class="text">${row.text}</span>`}<small> no. ${format(row.number + 1)}, ${format(row.tokens)} tokens</small></td>
         ${has.has("truths") && html`<td data-name="true">${row.truth}</td>`}${"prediction" in row && html`<td data-name="predicted" class="said">${row.prediction}</td>`}
-        ${has.has("confidences") && html`<td data-name="confidence" class="right">${percent(row.confidence)}</td>`}<td data-name=${summary.unit} class="right">${shown(row.loss)}</td>
+        ${has.has("confidences") && html`<td data-name="confidence" class="right">${percent(row.confidence)}</td>`}<td data-name=${summary.loss} class="right">${shown(row.loss)}</td>
         ${columns.map((name) => html`<td data-name=${name}>${row.columns[name]}</td>`)}
         <td data-name=""><button type="button" aria-label=${`read record ${row.number + 1}`} onClick=${() => go("read", summary.running ? { run, text: row.text } : { run, record: row.number })}>read</button></td></tr>`)}</tbody></table></div>
       ${value.total > PAGE && html`<div class="tools"><button type="button" disabled=${first <= 0} onClick=${() => setState({ first: Math.max(0, first - PAGE) || "" })}>earlier</button><button type="button" disabled=${first + PAGE >= value.total} onClick=${() => setState({ first: first + PAGE })}>later</button></div>`}`}</section>`;

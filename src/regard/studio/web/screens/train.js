@@ -1,19 +1,21 @@
 // @ts-check
 import { call, upload, useLatest } from "../api.js";
 import { Command, Failure, Field, Job } from "../components.js";
-import { html, useState } from "../vendor/preact.js";
+import { given, lines, Settings } from "../settings.js";
+import { html, useId, useState } from "../vendor/preact.js";
 import { Curves } from "./runs.js";
 
-/** @param {string} text */
-const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
-
 /** @param {Record<string, any>} props */
-export default function Train({ run, files = "", input = "", target = "", task = "", model = "", minutes = "", out = "", settings = "", setState, go }) {
+export default function Train({ run, files = "", input = "", target = "", task = "", model = "", valid = "", test = "", pretrain = "", minutes = "", out = "", strict = "", film = "", settings = "", setState, go }) {
   const [jobs, setJobs] = useState(0); // asked anew when one was started
   const [plan, setPlan] = useState(0);
+  const [opened] = useState(!!(valid || test || pretrain || strict || film)); // at first: closing it is left to the user
   const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
   const chosen = lines(files);
-  const order = { files: chosen, input, target, task, model, minutes: Number(minutes) || 0, out, settings: lines(settings) };
+  const order = {
+    files: chosen, input, target, task, model, valid: lines(valid), test: lines(test), pretrain,
+    minutes: Number(minutes) || 0, out, strict: !!strict, film: !!film, settings: given(settings),
+  };
   const { value: choices } = useLatest("train", "choices", {}, { again: jobs });
   const look = useLatest("train", "look", chosen.length ? { files: chosen, input, target, task } : null, { delay: 250 });
   const command = useLatest("train", "command", chosen.length ? { order } : null, { delay: 250, again: jobs });
@@ -30,33 +32,55 @@ export default function Train({ run, files = "", input = "", target = "", task =
     setJobs(job.number);
     setState({ run: "" });
   };
-  const column = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ none) => html`<${Field} label=${`--${name}`}>
-    <select value=${value} onChange=${set(name)}><option value="">${none}</option>
-      ${columns.map((/** @type {any} */ one) => html`<option value=${one.name}>${one.name} (${one.type})</option>`)}</select></${Field}>`;
+  const tick = (/** @type {string} */ key, /** @type {string} */ value, /** @type {string} */ hint) => html`<label class="check"><input type="checkbox" checked=${!!value} onChange=${(/** @type {any} */ event) => setState({ [key]: event.target.checked ? "yes" : "" })} /> --${key}: ${hint}</label>`;
+  const listed = choices?.files ?? [];
   return html`<${Drop} files=${chosen} onFiles=${(/** @type {string[]} */ paths) => setState({ files: [...chosen, ...paths].join("\n"), input: "", target: "" })} />
-    <div class="tools">
-      <${Field} label="Files, one a line" hint="of the folder in which the studio was started"><textarea rows=${Math.max(2, chosen.length + 1)} cols="36" value=${files} onInput=${set("files")}></textarea></${Field}>
-      <${Field} label="or add one that lies there"><select value="" onChange=${(/** @type {any} */ event) => setState({ files: [...chosen, event.target.value].join("\n"), input: "", target: "" })}><option value="">choose</option>
-        ${(choices?.files ?? []).map((/** @type {string} */ name) => html`<option>${name}</option>`)}</select></${Field}>
-    </div>
+    <${Files} label="Files, one a line" hint="of the folder in which the studio was started" value=${files} names=${listed} onChange=${(/** @type {string} */ text) => setState({ files: text })} onAdd=${() => setState({ input: "", target: "" })} />
     <${Failure} error=${look.error} />
     ${look.value?.question && html`<${Question} question=${look.value.question} columns=${columns} setState=${setState} />`}
     ${look.value?.lines.map((/** @type {string} */ line) => html`<p class="note">${line}</p>`)}
     <div class="tools">
-      ${columns.length > 0 && html`${column("input", input, "regard chooses")}${column("target", target, "regard chooses")}`}
+      ${columns.length > 0 && html`<${Field} label="--input"><select value=${input} onChange=${set("input")}><option value="">regard chooses</option>
+        ${columns.map((/** @type {any} */ one) => html`<option value=${one.name}>${one.name} (${one.type})</option>`)}</select></${Field}>`}
+      <${Suggested} label="--target" hint=${columns.length ? "a column, or several: y1,y2 or y*" : "a column, or a file of labels"} value=${target} onInput=${set("target")}
+        options=${columns.filter((/** @type {any} */ one) => one.is_target && one.name !== input).map((/** @type {any} */ one) => [one.name, one.words])} />
       <${Field} label="--task"><select value=${task} onChange=${set("task")}><option value="">inferred from the data</option>${(choices?.tasks ?? []).map((/** @type {any} */ one) => html`<option value=${one.name}>${one.name}: ${one.purpose}</option>`)}</select></${Field}>
       <${Field} label="--model"><select value=${model} onChange=${set("model")}><option value="">regard chooses</option>${(choices?.models[task] ?? []).map((/** @type {string} */ name) => html`<option>${name}</option>`)}</select></${Field}>
       <${Field} label="--minutes"><input type="number" min="0" step="any" value=${minutes} placeholder="regard chooses" onInput=${set("minutes")} /></${Field}>
       <${Field} label="--out" hint=${command.value ? `the run is ${command.value.run}` : ""}><input value=${out} placeholder="regard chooses" onInput=${set("out")} /></${Field}>
-      <${Field} label="--set, one a line"><textarea rows="1" cols="24" value=${settings} placeholder="train.lr=3e-4" onInput=${set("settings")}></textarea></${Field}>
     </div>
+    <details class="held-out" open=${opened}><summary>Held-out files, pre-training</summary>
+      <div class="columns"><${Files} label="--valid, one a line" hint="otherwise a part of the files is held out" value=${valid} names=${listed} onChange=${(/** @type {string} */ text) => setState({ valid: text })} />
+        <${Files} label="--test, one a line" hint="otherwise a part of the files is held out" value=${test} names=${listed} onChange=${(/** @type {string} */ text) => setState({ test: text })} /></div>
+      <div class="tools"><${Suggested} label="--pretrain" hint="a file whose masked tokens are filled in first, or a run that has done so" value=${pretrain} none="nothing" onInput=${set("pretrain")} options=${[...(choices?.runs ?? []), ...listed].map((name) => [name, name])} /></div>
+      ${tick("strict", strict, "stop at damaged or overlong records")} ${tick("film", film, "record what the model makes of 64 records at each validation")}</details>
+    <${Settings} settings=${settings} task=${task} model=${model} modalities=${look.value?.modalities ?? []} setState=${setState} />
     ${chosen.length > 0 && html`<${Failure} error=${command.error} />${command.value && !command.error && html`<${Command} command=${command.value.command} />
-      <div class="tools after"><button type="button" onClick=${() => attempt("plan", { order }, (job) => setPlan(job.number))}>Plan it</button>
-        <button type="button" class="main" onClick=${() => attempt("start", { order }, started)}>Train</button></div>`}`}
+      <div class="tools after"><button type="button" disabled=${command.busy} onClick=${() => attempt("plan", { order }, (job) => setPlan(job.number))}>Plan it</button>
+        <button type="button" class="main" disabled=${command.busy} onClick=${() => attempt("start", { order }, started)}>Train</button></div>`}`}
     <${Failure} error=${failure} />
     ${plan > 0 && html`<section><h2>The plan</h2><${Job} key=${plan} number=${plan} /></section>`}
     ${run && unfinished && html`<section><h2>${run}</h2><div class="tools after"><button type="button" class="main" onClick=${() => attempt("resume", { run }, started)}>Resume training</button></div></section>`}
     ${(running.value?.jobs ?? []).map((/** @type {any} */ job) => html`<${Training} key=${job.number} job=${job} go=${go} onResume=${() => attempt("resume", { run: job.run }, started)} />`)}`;
+}
+
+/** Names of files, one a line; those that lie about can be added.
+ * @param {{label: string, hint: string, value: string, names: string[], onChange: (text: string) => void, onAdd?: () => void}} props */
+function Files({ label, hint, value, names, onChange, onAdd }) {
+  const count = lines(value).length;
+  const add = (/** @type {any} */ event) => {
+    onChange([...lines(value), event.target.value].join("\n"));
+    onAdd?.();
+  };
+  return html`<div class="tools"><${Field} label=${label} hint=${hint}><textarea rows=${Math.max(2, count + 1)} cols="36" value=${value} onInput=${(/** @type {any} */ event) => onChange(event.target.value)}></textarea></${Field}>
+    <${Field} label="or add one that lies there"><select value="" onChange=${add}><option value="">choose</option>${names.map((name) => html`<option>${name}</option>`)}</select></${Field}></div>`;
+}
+
+/** A text that may be one of those suggested. @param {{label: string, hint: string, value: string, options: string[][], onInput: (event: any) => void, none?: string}} props */
+function Suggested({ label, hint, value, options, onInput, none = "regard chooses" }) {
+  const id = useId();
+  return html`<${Field} label=${label} hint=${hint}><input list=${id} value=${value} placeholder=${none} spellcheck="false" onInput=${onInput} /></${Field}>
+    <datalist id=${id}>${options.map(([name, words]) => html`<option value=${name}>${words}</option>`)}</datalist>`;
 }
 
 /** Where files are dropped. @param {{files: string[], onFiles: (paths: string[]) => void}} props */
