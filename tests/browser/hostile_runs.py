@@ -12,7 +12,7 @@ import numpy as np
 
 import regard
 
-IMAGE = "<img/src=x/onerror=alert(1)>"
+IMAGE = "<img/src='x'/onerror=alert(1)>"
 SCRIPT = "</script><script>alert(2)</script>"
 QUOTED = "\"'><svg/onload=alert(3)>"
 LINK = "javascript:alert(4)"

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 import torch
 from conftest import AXE, StudioTab, Watched
-from hostile_runs import IMAGE, NAME, RUNS, SCRIPT, text
+from hostile_runs import IMAGE, LINK, NAME, QUOTED, RUNS, SCRIPT, text
 from readable import faults_of
 from studio_server import running
 
@@ -34,6 +34,13 @@ INJECTED = """() => [...document.querySelectorAll('*')].filter(e =>
         || /href|src|action/i.test(a.name) && /^\\s*javascript:/i.test(a.value))
     || e.matches('iframe, object, embed, base, body script[src], img:not([src^="data:"])'))
     .map(e => e.outerHTML.slice(0, 200))"""
+TOUCH = """() => [...document.querySelectorAll(
+    'canvas, circle, .token, .node, .has-tip, .track, .thumb, td')].slice(0, 300).forEach(e => {
+    const { x, y, width, height } = e.getBoundingClientRect();
+    const place = { bubbles: true, clientX: x + width / 2, clientY: y + height / 2 };
+    for (const type of ['pointerenter', 'pointermove', 'mousemove', 'focusin'])
+        e.dispatchEvent(new PointerEvent(type, place));
+})"""
 SERIOUS = """() => axe.run().then(({ violations }) => violations
     .filter(one => ['serious', 'critical'].includes(one.impact))
     .flatMap(one => one.nodes.map(node => `${one.id}: ${node.html.slice(0, 200)}`)))"""
@@ -165,6 +172,8 @@ def tab(chromium):
 def faults(watched):
     """Return everything that is wrong with the page that is open."""
     page = watched.page
+    page.evaluate(TOUCH)
+    watched.settle()
     page.evaluate(AXE.read_text())
     serious = page.evaluate(SERIOUS)
     found = faults_of(watched)
@@ -265,3 +274,12 @@ def test_a_screen_of_the_studio(name, signed_in, runs):
     assert faults(signed_in) == []
     home = f"http://{signed_in.studio.host}/"
     assert [one for one in signed_in.requests if not one.startswith((home, "data:", "blob:"))] == []
+
+
+def test_what_markup_would_become_is_found(tab):
+    """The check itself: each kind of markup in our data, written as HTML, is noticed."""
+    tab.page.set_content(f"<title>t</title><body>{IMAGE}{QUOTED}<a href='{LINK}'>a</a>")
+    found = " ".join(tab.page.evaluate(INJECTED))
+    assert "<img" in found and "<svg" in found and LINK in found
+    tab.page.wait_for_timeout(50)
+    assert {"1", "3"} <= set(tab.errors)  # what it showed in dialogs

@@ -268,3 +268,18 @@ def test_labels_of_positions(tab, runs):
     for at, shown in places(tab, PLACES, []):
         np.testing.assert_allclose([shown["p"][one] for one in names], expected[at], atol=1e-4)
         assert f": {names[expected[at].argmax()]}" in shown["words"]
+
+
+def test_a_word_that_is_not_known_is_named_and_the_answer_stands_below_the_text(tab):
+    read(tab, "classifier", "a zzz b")
+    tab.keyboard.press("ArrowRight")
+    tab.wait_for_selector("[data-at='1']")
+    assert tab.text_content(".readout").startswith("“·zzz”, read as <unk> (2): ")
+    answer = tab.locator(".answer")
+    assert answer.locator("p").all_text_contents() == [
+        "3 tokens; the model reads up to 62.",
+        "Not in the vocabulary, in ⟨brackets⟩: zzz.",
+    ]
+    boxes = [answer.locator(one).first.bounding_box() for one in (".head", "p", ".options")]
+    assert [box["y"] for box in boxes] == sorted(box["y"] for box in boxes)
+    assert boxes[2]["width"] > 300 and not answer.locator(".picture").is_visible()

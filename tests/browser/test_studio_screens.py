@@ -233,6 +233,19 @@ def test_lectures_are_found_by_their_words(studio_tab):
     assert page.inner_text(".card .command code").startswith("regard ")
 
 
+def test_a_table_fades_where_there_is_more_and_is_a_list_on_a_phone(studio_tab):
+    page = studio_tab.show("runs")
+    page.set_viewport_size({"width": 390, "height": 800})
+    studio_tab.settle()
+    assert "more-right" in page.get_attribute("[aria-label=Runs]", "class")
+    page = studio_tab.show("lectures")
+    page.wait_for_selector("td button")
+    row = page.locator("tbody tr").first
+    tops = [row.locator("td").nth(i).bounding_box()["y"] for i in range(4)]
+    assert tops == sorted(set(tops))
+    assert row.get_by_role("button").bounding_box()["x"] < 390 - 60
+
+
 def test_the_page_of_an_experiment_opens_apart(studio_tab):
     lab = studio_tab.studio.opened.root / "lab"
     lab.mkdir()

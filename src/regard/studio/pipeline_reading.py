@@ -464,9 +464,6 @@ class PredictionReader(Reader):
         add_prediction(page, context, ())
         return list(page.components)
 
-    def notes(self, given: Given) -> list[str]:
-        return self.context(given).reading_notes[:1] if given.text else []
-
     def frame(self, given: Given, at: int) -> WindowPosition:
         count, (before, _) = len(self.ids(given)), self.tokenizer.markers
         return WindowPosition(0, count, min(max(0, at + before), count - 1), -before)

@@ -287,6 +287,7 @@ def web_files() -> frozenset[str]:
 # functions of the look pages that screens use
 SHARED = (
     "canvasPlane",
+    "fadeEdges",
     "format",
     "inkOn",
     "ramp",

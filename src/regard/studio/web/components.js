@@ -2,7 +2,7 @@
 // Parts that screens share.
 import { html, useEffect, useId, useMemo, useRef, useState } from "./vendor/preact.js";
 // @ts-ignore: the server makes this module of the components of `regard look`
-import { draw } from "/look.js";
+import { draw, fadeEdges } from "/look.js";
 import { call, useLatest } from "./api.js";
 
 /** @typedef {{kind: string, data: Record<string, any>}} Component a figure as Python's `figure(component)` gives it */
@@ -126,13 +126,16 @@ export function Table({ columns, rows, label, id = (row) => row.name, chosen, on
   const key = column ? column.by ?? ((/** @type {any} */ row) => row[column.name]) : null;
   const sorted = key ? [...rows].sort((a, b) => way * compare(key(a), key(b))) : rows;
   const sort = (/** @type {string} */ name) => setSort(by === name ? [name, -way] : [name, 1]);
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table class="sortable">
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => fadeEdges(box.current), []);
+  const stacks = columns.some((one) => one.long); // on a phone a row is a list
+  return html`<div ref=${box} class="scroll" role="region" aria-label=${label}><table class=${`sortable ${stacks ? "stacks" : ""}`}>
     <thead><tr>${onChoose && html`<th scope="col"><span class="unseen">choose</span></th>`}
       ${columns.map((one) => html`<th scope="col" class=${one.right ? "right" : ""} aria-sort=${by === one.name ? (way > 0 ? "ascending" : "descending") : null}>
         <button type="button" onClick=${() => sort(one.name)}>${one.title}<span aria-hidden="true">${by === one.name ? (way > 0 ? " ↑" : " ↓") : ""}</span></button></th>`)}</tr></thead>
     <tbody>${sorted.map((row) => html`<tr key=${id(row)} class=${chosen?.has(id(row)) ? "highlight" : ""}>
       ${onChoose && html`<td><input type="checkbox" aria-label=${`choose ${id(row)}`} checked=${chosen?.has(id(row))} onChange=${() => onChoose(id(row))} /></td>`}
-      ${columns.map((one) => html`<td class=${one.right ? "right" : one.long ? "long" : "short"}>${one.show ? one.show(row) : row[one.name]}</td>`)}</tr>`)}</tbody>
+      ${columns.map((one) => html`<td data-name=${one.title} class=${one.right ? "right" : one.long ? "long" : "short"}>${one.show ? one.show(row) : row[one.name]}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }
 

@@ -131,6 +131,7 @@ function mapView(matrix, options) {
   let [view, part, at, cell, drag] = [whole, matrix, null, [0, 0], null];
   const draw = (width) => {
     part = partOf(matrix, view);
+    cursor.hidden = chosen.hidden = true; // they were placed for another width
     const names = { rows: options.rows.slice(view[0], view[1]), columns: options.columns.slice(view[2], view[3]), first: [view[0], view[2]] };
     at = mapLayout(canvas.getContext("2d"), part, names, width);
     const context = canvasOf(canvas, Math.ceil(at.width), Math.ceil(at.height));

@@ -125,7 +125,7 @@ function Reading({ run, about, state, setState }) {
         chosen=${token} onText=${(/** @type {string} */ next, /** @type {number} */ place) => { paired ? change(text ?? "", next) : change(next, second); setCaret(place); }}
         onCaret=${setCaret} setVisible=${setVisible} goTo=${goTo} />
       ${marker && pages.length === 1 && html`<button type="button" class=${`marker ${at === marker.i ? "here" : ""}`} onClick=${() => setGoTo(shown.length)} title=${surprise(marker.bits)} style=${Number.isNaN(value(tokens.parts.get(pages[0].start), marker.i)) ? {} : paper(what, value(tokens.parts.get(pages[0].start), marker.i), most)}>${marker.name} ${Number.isNaN(marker.bits) ? "" : `${amount(marker.bits)} bits`}</button>`}
-      <p class="readout" role="status" data-at=${at ?? ""} data-bits=${token ? token.bits : ""} data-rank=${token ? token.rank : ""} data-added=${(what === "adds" && token && whole.value.added.values[token.i]) ?? ""}>${describe(token, at, tokens, what, value, whole.value, about)}</p>
+      <p class="readout" role="status" data-at=${at ?? ""} data-bits=${token ? token.bits : ""} data-rank=${token ? token.rank : ""} data-added=${(what === "adds" && token && whole.value.added.values[token.i]) ?? ""}>${describe(token, at, tokens, what, shown, whole.value, about)}</p>
       ${what && html`<div class="legend">${what === "adds" ? amount(-most) : 0} <span class="bar" style=${{ background: `linear-gradient(90deg, ${ramp(what === "adds" ? "diverging" : "warm").map(rgb).join(", ")})` }}></span> ${amount(most)} ${unit}
         ${busy && html`<span> · reading …</span>`}</div>`}
       ${!canHighlight && html`<p class="hint">This browser cannot colour a text that is typed into; the numbers are below it.</p>`}
@@ -171,11 +171,13 @@ function best(table, row, n) {
   return most;
 }
 
-/** @param {any} token @param {number | null} at @param {any} tokens @param {string} what @param {any} value @param {any} whole @param {any} about */
-function describe(token, at, tokens, what, value, whole, about) {
+/** @param {any} token @param {number | null} at @param {any} tokens @param {string} what @param {string} text @param {any} whole @param {any} about */
+function describe(token, at, tokens, what, text, whole, about) {
   if (at === null) return "Move with the arrow keys, or click a token.";
   if (!token) return at === tokens.count && at > 0 ? "What follows the text." : "";
-  const name = `${visible(token.name)} (${token.i + 1}): `;
+  const written = text.slice(token.start, token.end);
+  const read = visible(token.name); // as a word that is not in the vocabulary, or in small letters
+  const name = `${written.trim() && written.trim() !== token.name.trim() ? `“${visible(written)}”, read as ${read}` : read} (${token.i + 1}): `;
   if (what === "classes") return `${name}${whole.classes.names[best(whole.classes.probabilities, token.i, whole.classes.names.length)] ?? "not read"}`;
   if (what === "adds") return `${name}${amount(whole.added.values[token.i] ?? NaN)}, ${whole.added.name}`;
   return `${name}${surprise(token.bits)}${token.rank ? `, number ${token.rank.toLocaleString("en")} of ${about.size.toLocaleString("en")}` : ""}`;
