@@ -395,7 +395,7 @@ class ExceedingShares(Operation):
     margin: float
 
     def compute(self, *inputs: Array) -> Array:
-        x, thresholds, chosen = inputs
+        x, thresholds, chosen = (as_array(one) for one in inputs)
         count, shares = len(chosen) // len(self.dilations), []
         levels = thresholds.reshape(len(self.dilations), -1, count)
         filters = np.array([[2.0 if k in three else -1.0 for k in range(9)] for three in THREES])
