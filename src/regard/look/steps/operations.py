@@ -96,6 +96,9 @@ class RowDots(Operation):
     def compute(self, *inputs: Array) -> Array:
         return as_array(inputs[0] @ inputs[1])
 
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        return as_array(np.abs(np.where(np.isfinite(output), output, 0.0))) if which == 0 else None
+
 
 @dataclass(frozen=True)
 class Mix(Operation):
