@@ -47,7 +47,7 @@ def pair_steps(subject: StepSubject) -> None:
     with t.level("Text") as inner:
         text = of_text(inner, subject)
     with t.level("Match") as inner:
-        row = inner.step("Source, as a row", Stack(), source, shown=False)
+        row = inner.step("Source", Stack(), source, shown=False, rows=("source",))
         formula = "the product of both vectors: the cosine of the angle between them"
         measured = subject.output[0]
         x = inner.step("Similarity", RowDots(), row, text, formula=formula, measured=measured)
