@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -415,6 +415,54 @@ THREES = tuple(combinations(range(9), 3))  # where the weights of 2 are
 
 
 @dataclass(frozen=True)
+class Differences(Operation):
+    """y_i = x_{i+1} − x_i."""
+
+    op = "differences"
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.diff(inputs[0])
+
+
+@dataclass(frozen=True)
+class Sort(Operation):
+    """The numbers of a vector, the least first."""
+
+    op = "sort"
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.sort(inputs[0])
+
+
+@dataclass(frozen=True)
+class Autocorrelations(Operation):
+    """y = Σ_t x_t x_{t−lag} / Σ_t x_t², for each lag; 0 if the vector is not so long."""
+
+    op = "autocorrelations"
+    lags: tuple[int, ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        x = inputs[0]
+        power = max(float((x**2).sum()), LEAST)
+        sums = [(x[lag:] * x[: max(0, len(x) - lag)]).sum() for lag in self.lags]
+        return as_array(sums) / power
+
+
+LEAST = 1e-9  # of a divisor
+
+
+@dataclass(frozen=True)
+class LargestOfBands(Operation):
+    """The largest number of each band: between two `edges`, which count from 1."""
+
+    op = "bands"
+    edges: tuple[int, ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array([inputs[0][a - 1 : b - 1].max() for a, b in pairwise(self.edges)])
+
+
+@dataclass(frozen=True)
 class Total(Operation):
     """y = Σ_k x_k + b."""
 
@@ -672,6 +720,10 @@ FUNCTIONS: dict[str, tuple[str, Callable[[Array], Array]]] = {  # formula, funct
     "sqrt": ("√x", np.sqrt),
     "negative": ("−x", np.negative),
     "present": ("1 if x > 0, otherwise 0", lambda x: (x > 0).astype(np.float64)),
+    "cube": ("x³", lambda x: x**3),
+    "fourth": ("x⁴", lambda x: x**4),
+    "size": ("|x|", np.abs),
+    "below_zero": ("1 if x < 0, otherwise 0", lambda x: (x < 0).astype(np.float64)),
     "log_count": ("1 + ln x", lambda x: 1 + np.log(x)),
 }
 
