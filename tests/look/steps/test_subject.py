@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,8 @@ from torch import nn
 from regard import load
 from regard.errors import UsageError, UserError
 from regard.look.steps import register_steps, trace_steps
+from regard.look.steps.subject import FAMILIES, FAMILY_MODULES
+from regard.registry import MODELS, resolve
 
 
 def test_positions_count_from_one_and_the_last_is_the_default():
@@ -64,3 +67,15 @@ def test_a_held_out_record_of_masked_tokens_is_read(masked_proteins):
     _, shard = pipeline.held_out()[:2]
     assert trace.find("Ids").values.tolist() == shard.record(1).tolist()
     assert trace.stages[-1].values.sum() == pytest.approx(1)
+
+
+def test_every_model_of_the_registry_can_be_stepped_through():
+    for name in FAMILY_MODULES:
+        import_module(f"regard.look.steps.{name}")
+    missing = [
+        entry.name
+        for entry in MODELS.entries
+        if str(entry.target).startswith("regard.")
+        and not any(base in FAMILIES.functions for base in resolve(entry.target).__mro__)
+    ]
+    assert missing == []
