@@ -15,6 +15,7 @@ from regard.evaluation.eval_data import shard_of
 from regard.layers.embeddings import Inputs
 from regard.models import (
     class_counts,
+    contrastive,
     hyena,
     linear,
     mlp,
@@ -66,6 +67,7 @@ from regard.models.patch_forecaster import (
     RecurrentForecastConfig,
     RecurrentForecaster,
 )
+from regard.models.word2vec import CBOW, SkipGram, Word2VecConfig
 from regard.pipelines import PreparedInput
 from regard.tokenizers import Patches, Points
 from regard.tokenizers.points import NO_ATOMS, PointCloud
@@ -176,6 +178,62 @@ def word_for_word():
     targets = [text.translate(letters) for text in TEXTS]
     model.fit(shard_of(targets, TOKENIZER).paired(shard_of(TEXTS, TOKENIZER)), None, print)
     return translator(model, torch.tensor([[*record("abca")[1:], TOKENIZER.end]]))
+
+
+def word_vectors(family, **options):
+    """Return vectors of six words, the third one being read."""
+    torch.manual_seed(3)
+    model = family(V, Word2VecConfig(n_words=6, d_model=5, **options))
+    torch.nn.init.normal_(model.inputs)
+    torch.nn.init.normal_(model.outputs)
+    vectors = model.inputs.detach().numpy()
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    found = torch.from_numpy(unit @ unit[2])[None]
+    reader = Reader(model, {"rows": torch.tensor([[2]])}, lambda tap: found)
+    reader.words, reader.unit = ["the", "a", "cat", "dog", "sat", "ran"], unit
+    return reader
+
+
+def matched(model, source=None):
+    """Read a source and a text."""
+    ids = torch.tensor([[*record("abb"), TOKENIZER.end]])
+    source = torch.tensor([[*record("ccab"), TOKENIZER.end]]) if source is None else source
+    inputs = [Inputs(x, torch.ones(x.shape[:2], dtype=torch.int64)) for x in (source, ids)]
+
+    def run(tap):
+        one = model.embed_sources(inputs[0], tap=tap)
+        return (one * model.embed_texts(inputs[1], tap=tap)).sum(-1, keepdim=True)
+
+    return Reader(model, {"source": source, "ids": ids}, run)
+
+
+def correlated():
+    """Fit canonical correlations to texts and their beginnings."""
+    model = contrastive.TokenCorrelation(V, contrastive.CorrelationConfig(max_len=24))
+    starts = [text[:2] for text in TEXTS]
+    model.fit(shard_of(starts, TOKENIZER).paired(shard_of(TEXTS, TOKENIZER)), None, print)
+    return matched(model)
+
+
+def colors():
+    """Return random directions of the colors of an image."""
+    config = contrastive.CorrelationConfig(patch=2, rows=2, columns=3, bins=3, max_len=24)
+    torch.manual_seed(0)
+    model = contrastive.ColorCorrelation(V, config)
+    model.tokens = torch.tensor([4, 5])
+    model.source_map, model.text_map = torch.randn(1 + 3, 4).double(), torch.randn(3, 4).double()
+    return matched(model, pixels(config))
+
+
+def dual_encoder():
+    config = contrastive.DualEncoderConfig(**SHAPE, n_encoder_layers=1, d_embedding=5)
+    return matched(shaken(contrastive.DualEncoder(V, config)))
+
+
+def image_text_encoder():
+    shape = {"patch": 2, "rows": 2, "columns": 3, "source_vocab": 6, "max_len": 24}
+    config = contrastive.of_images(dataclasses.replace(modern_captioner(1, 16), **shape))
+    return matched(shaken(contrastive.ImageTextEncoder(V, config)), pixels(config))
 
 
 def nearest_captioner():
@@ -517,6 +575,13 @@ STEP_MODELS = {
     ),
     "encoder–decoder of 2017": lambda: translator(EncoderDecoder(V, vaswani(1, 16))),
     "captioner": captioner,
+    "chance": lambda: matched(contrastive.Chance(V, contrastive.ChanceConfig())),
+    "cca": correlated,
+    "cca of colors": colors,
+    "contrastive": dual_encoder,
+    "contrastive images": image_text_encoder,
+    "cbow": lambda: word_vectors(CBOW),
+    "skipgram": lambda: word_vectors(SkipGram, negatives=0),
     "ibm1": word_for_word,
     "nearest caption": nearest_captioner,
     "recurrent translator": lambda: translator(recurrent.RecurrentSeq2Seq(V, recurrent.cho(2, 8))),

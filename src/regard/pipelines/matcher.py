@@ -22,8 +22,9 @@ from regard.errors import UsageError
 from regard.evaluation.eval_data import pairs_from, shard_of
 from regard.evaluation.retrieval import RetrievalResult, measure_retrieval
 from regard.layers.embeddings import Inputs
+from regard.layers.tap import Tap
 from regard.models.contrastive import PairEncoder
-from regard.pipelines import EvaluationRequest, Pipeline, one_or_many
+from regard.pipelines import EvaluationRequest, Pipeline, PreparedInput, one_or_many
 from regard.pipelines.generator import REQUEST
 from regard.pipelines.predictor import Prediction
 from regard.pipelines.vector_sets import VectorSet
@@ -135,6 +136,33 @@ class Matcher(Pipeline):
                 vectors = embed(inputs).float().cpu().numpy()
                 rows |= dict(zip(batch.items.tolist(), vectors, strict=True))
         return np.stack([rows[i] for i in range(len(items))])
+
+    def prepare(self, item: str = "", target: str = "", record: int = 0) -> PreparedInput:
+        """Return a source and a text, by default the held-out text that matches it best; without a
+        source, a held-out pair.
+        """
+        if item:
+            text = target or self.find_texts(item, num=1)[0].name
+            opened = self.modality.open_all([item], self.source_tokenizer)
+            texts = shard_of([text], self.tokenizer)
+            sources = shard_of(opened, self.source_tokenizer)
+        else:
+            texts = self.held_out_record(record)
+            assert texts.source is not None
+            sources = texts.source
+        most = int(self.model.config.max_len)
+        row = torch.from_numpy(np.array(sources.record(0)))[None]
+        if self.source_tokenizer.cuttable:
+            row = row[:, :most].long()
+        ids = torch.from_numpy(np.array(texts.record(0)[:most], np.int64))[None]
+        source = Inputs(row, torch.ones(row.shape[:2], dtype=torch.int64))
+        text_inputs = Inputs(ids, torch.ones_like(ids))
+
+        def run(tap: Tap) -> torch.Tensor:
+            one = self.model.embed_sources(source, tap=tap)
+            return (one * self.model.embed_texts(text_inputs, tap=tap)).sum(-1, keepdim=True)
+
+        return PreparedInput({"source": row, "ids": ids}, run)
 
     def sources_among(
         self, items: Sequence[Any] | None = None, names: Sequence[str] = ()

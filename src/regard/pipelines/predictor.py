@@ -390,6 +390,8 @@ class Predictor(Pipeline):
 
     def prepare(self, item: str = "", target: str = "", record: int = 0) -> PreparedInput:
         shard = self.shard([item]) if item else self.held_out_record(record)
+        if shard.targets is None:  # of masked tokens: nothing is compared here
+            shard = replace(shard, targets=np.zeros(shard.records, np.int32))
         most = int(self.model.config.max_len)
         examples = LabelledExamples(shard, self.tokenizer, most, first=True)
         (batch,) = examples.batches(1)

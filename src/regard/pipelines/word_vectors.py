@@ -9,16 +9,23 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from regard.data.inputs import InputReader, quiet
 from regard.data.shards import Shard
-from regard.errors import UserError, did_you_mean
+from regard.errors import UsageError, UserError, did_you_mean
 from regard.evaluation import Report, to_document
 from regard.evaluation.eval_data import shard_from
 from regard.evaluation.word_similarity import WordLosses, run_word_tests, word_losses
 from regard.models.word2vec import Word2Vec, list_words
-from regard.pipelines import Evaluation, EvaluationRequest, Pipeline, one_or_many
+from regard.pipelines import (
+    Evaluation,
+    EvaluationRequest,
+    Pipeline,
+    PreparedInput,
+    one_or_many,
+)
 from regard.pipelines.generator import REQUEST
 from regard.pipelines.vector_sets import VectorSet
 from regard.run import Run
@@ -92,6 +99,14 @@ class WordVectors(Pipeline):
 
     def __getitem__(self, word: str) -> Vectors:
         return np.asarray(self.inputs[self.row(word)])
+
+    def prepare(self, item: str = "", target: str = "", record: int = 0) -> PreparedInput:
+        """Return a word, or the word of this number, the most frequent being 0."""
+        if not item and not 0 <= record < len(self):
+            raise UsageError(f"record must be from 0 to {len(self) - 1:,}, got {record:,}")
+        row = self.row(item) if item else record
+        similarities = torch.from_numpy(self.unit @ self.unit[row])[None]  # (1, R)
+        return PreparedInput({"rows": torch.tensor([[row]])}, lambda tap: similarities)
 
     def similarity(self, a: str, b: str) -> float:
         """Return the cosine similarity of two words."""

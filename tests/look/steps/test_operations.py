@@ -89,6 +89,19 @@ CASES = {
         (np.array([0.0, 0.4, 0.6, 1.99, 2.0, 7.0]),),
         torch.tensor([2, 1, 0, 3]) / 6,
     ),
+    "differences": (ops.Differences(), (X,), T.diff()),
+    "sort": (ops.Sort(), (X,), T.sort().values),
+    "autocorrelations": (
+        ops.Autocorrelations((1, 3, 9)),
+        (X,),
+        torch.stack([(T[1:] * T[:-1]).sum(), (T[3:] * T[:-3]).sum(), T[:0].sum()])
+        / T.square().sum(),
+    ),
+    "largest of bands": (
+        ops.LargestOfBands((1, 3, 9)),
+        (X,),
+        torch.stack([T[:2].max(), T[2:].max()]),
+    ),
     "z-score": (ops.ZScore(), (X, X[:1], X[1:2]), (T - T[0]) / T[1]),
     "standardize": (
         ops.Standardize(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -9,8 +10,11 @@ import torch
 from step_models import STEP_MODELS, Reader, language_model
 from torch import nn
 
+from regard import load
 from regard.errors import UsageError, UserError
 from regard.look.steps import register_steps, trace_steps
+from regard.look.steps.subject import FAMILIES, FAMILY_MODULES
+from regard.registry import MODELS, resolve
 
 
 def test_positions_count_from_one_and_the_last_is_the_default():
@@ -54,3 +58,24 @@ def test_other_families_register_their_own():
     pipeline = Reader(Mine(), {"ids": torch.zeros(1, 1)}, lambda tap: torch.full((1,), 7.0))
     trace = trace_steps(pipeline)
     assert trace.find("all there is").values.tolist() == [7] and trace.tokens == ["one"]
+
+
+def test_a_held_out_record_of_masked_tokens_is_read(masked_proteins):
+    """It has no targets, and was refused with an error of ours."""
+    pipeline = load(masked_proteins)
+    trace = trace_steps(pipeline, record=1, position=2)
+    _, shard = pipeline.held_out()[:2]
+    assert trace.find("Ids").values.tolist() == shard.record(1).tolist()
+    assert trace.stages[-1].values.sum() == pytest.approx(1)
+
+
+def test_every_model_of_the_registry_can_be_stepped_through():
+    for name in FAMILY_MODULES:
+        import_module(f"regard.look.steps.{name}")
+    missing = [
+        entry.name
+        for entry in MODELS.entries
+        if str(entry.target).startswith("regard.")
+        and not any(base in FAMILIES.functions for base in resolve(entry.target).__mro__)
+    ]
+    assert missing == []

@@ -11,7 +11,11 @@ draws them.
 | `stages.py` | stages, traces and their check |
 | `subject.py` | one input of a model, and the registry of families |
 | `parts.py`, `attention.py`, `outputs.py` | the stages of layers |
-| `stacks.py`, `recurrent.py`, `windows.py`, `counting.py`, `forecasters.py` | of models |
+| `stacks.py`, `recurrent.py`, `windows.py`, `convolutions.py` | of networks |
+| `counting.py`, `class_counts.py`, `ibm_model1.py`, `nearest_caption.py` | of models that count |
+| `linear.py`, `features.py`, `series_statistics.py`, `coulomb.py` | of linear models and kernels |
+| `forecasters.py`, `classical_forecasters.py`, `trees.py` | of forecasters |
+| `contrastive.py`, `word_vectors.py` | of pairs and of words |
 | `notation.py` | the symbols of the lectures |
 | `page.py` | the component and its page |
 """

@@ -178,15 +178,14 @@ def smoothing_steps(subject: StepSubject) -> None:
     """Follow level, slope and season through the last steps to the forecast."""
     model, values = cast(ExponentialSmoothing, subject.model), channels(subject)
     t, x = start(subject, values)
-    states = [initial_state(values, model.config.period, model.phi > 0)]
-    for step, value in enumerate(values.unbind(1)):
-        before = states[-1]._replace(season=states[-1].season.clone())
-        states.append(model.update(before, value, step))
     first = max(0, values.size(1) - SMOOTHED)
-    state = first_state(t, model, states[first], first)
+    before = initial_state(values, model.config.period, model.phi > 0)
+    for step in range(first):
+        before = model.update(before, values[:, step], step)
+    state = first_state(t, model, before, first)
     for step in range(first, values.size(1)):
         with t.level(f"Step {t.tokens[step]}") as inner:
-            state = smooth_step(inner, model, x, state, step, states[step + 1])
+            state = smooth_step(inner, model, x, state, step)
     with t.level("Forecast") as inner:
         words = forecast(subject)
         horizon, columns = model.config.horizon, words["columns"]
@@ -227,7 +226,6 @@ def smooth_step(
     x: Stage,
     state: State,
     step: int,
-    after: SmoothingState,
 ) -> State:
     """Add what one value changes."""
     alpha, beta, gamma, phi = (
@@ -245,8 +243,7 @@ def smooth_step(
         value = t.step("Value y", Entries((step,)), x, formula="the value of this step")
         error = t.step("Error e", Subtract(), value, expected, formula="y − expected")
     how = Combine((1.0, alpha), ("", "α"))
-    formula = "l ← l + φ b + α e"
-    level = t.step("Level l", how, ahead, error, formula=formula, measured=after.level[0, :1])
+    level = t.step("Level l", how, ahead, error, formula="l ← l + φ b + α e")
     how = Combine((phi, alpha * beta), ("φ", "α β"))
     slope = t.step("Slope b", how, state.slope, error, formula="b ← φ b + α β e")
     if season is None:

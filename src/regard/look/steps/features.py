@@ -27,6 +27,7 @@ from regard.look.steps.operations import (
     Subtract,
 )
 from regard.look.steps.outputs import fitted_answer, target_names
+from regard.look.steps.series_statistics import column_statistics
 from regard.look.steps.stages import Names, Stage, Tracer, Ways
 from regard.look.steps.subject import StepSubject, register_steps
 from regard.models.linear import BINS, PixelLogistic, PointCloudLogistic, Regression
@@ -198,7 +199,7 @@ def summary_steps(t: Tracer, x: Stage, largest: float) -> list[Stage]:
 
 @FEATURES.register(SeriesLogistic)
 def series_features(subject: StepSubject) -> Features:
-    """Name the statistics of a series."""
+    """Compute the statistics of the first column, and take those of the others as they are."""
     model, source = subject.model, subject.inputs()
     t = subject.start(["the series"])
     moments = ["mean", "deviation", "skewness", "kurtosis", "first value", "last value", "slope"]
@@ -210,14 +211,23 @@ def series_features(subject: StepSubject) -> Features:
     rest = len(model.coefficients) - len(names) - count - 1
     names += [f"{column}power in band {i + 1}" for column in columns for i in range(rest // count)]
     names += [f"{column}share missing" for column in columns] + ["logarithm of the length"]
+    values, rows = filled_steps(subject)
     with t.level("Input") as inner:
-        values, rows = filled_steps(subject)
         formula = "the steps; what is missing is filled linearly"
-        inner.given("Steps", values, shown=True, formula=formula, rows=rows)
+        x = inner.given("Steps", values, shown=True, formula=formula, rows=rows)
+    measured, parts, at = model.features(source)[0], list[Stage](), 0
+    for own in column_statistics(t, x, rows, int(model.config.longest)):
+        parts += own
+        at += sum(len(stage.values) for stage in own)
+        if count > 1:
+            others = (count - 1) * sum(len(stage.values) for stage in own)
+            parts.append(t.given("those of the other columns", measured[at : at + others]))
+            at += others
+    parts.append(t.given("shares missing, and the logarithm of the length", measured[at:]))
     with t.level("Features") as inner:
-        formula = "statistics of each column"
-        words: dict[str, Any] = {"shown": True, "formula": formula, "columns": names}
-        return t, inner.given("Features", model.features(source)[0], **words), names
+        formula = "statistics of each column, one after the other"
+        words: dict[str, Any] = {"formula": formula, "measured": measured, "columns": names}
+        return t, inner.step("Features", Join(), *parts, **words), names
 
 
 def filled_steps(subject: StepSubject) -> tuple[Tensor, Names]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,6 +95,9 @@ class RowDots(Operation):
 
     def compute(self, *inputs: Array) -> Array:
         return as_array(inputs[0] @ inputs[1])
+
+    def needed(self, which: int, inputs: list[Array], output: Array) -> Array | None:
+        return as_array(np.abs(np.where(np.isfinite(output), output, 0.0))) if which == 0 else None
 
 
 @dataclass(frozen=True)
@@ -395,7 +398,7 @@ class ExceedingShares(Operation):
     margin: float
 
     def compute(self, *inputs: Array) -> Array:
-        x, thresholds, chosen = inputs
+        x, thresholds, chosen = (as_array(one) for one in inputs)
         count, shares = len(chosen) // len(self.dilations), []
         levels = thresholds.reshape(len(self.dilations), -1, count)
         filters = np.array([[2.0 if k in three else -1.0 for k in range(9)] for three in THREES])
@@ -409,6 +412,54 @@ class ExceedingShares(Operation):
 
 
 THREES = tuple(combinations(range(9), 3))  # where the weights of 2 are
+
+
+@dataclass(frozen=True)
+class Differences(Operation):
+    """y_i = x_{i+1} − x_i."""
+
+    op = "differences"
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.diff(inputs[0])
+
+
+@dataclass(frozen=True)
+class Sort(Operation):
+    """The numbers of a vector, the least first."""
+
+    op = "sort"
+
+    def compute(self, *inputs: Array) -> Array:
+        return np.sort(inputs[0])
+
+
+@dataclass(frozen=True)
+class Autocorrelations(Operation):
+    """y = Σ_t x_t x_{t−lag} / Σ_t x_t², for each lag; 0 if the vector is not so long."""
+
+    op = "autocorrelations"
+    lags: tuple[int, ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        x = inputs[0]
+        power = max(float((x**2).sum()), LEAST)
+        sums = [(x[lag:] * x[: max(0, len(x) - lag)]).sum() for lag in self.lags]
+        return as_array(sums) / power
+
+
+LEAST = 1e-9  # of a divisor
+
+
+@dataclass(frozen=True)
+class LargestOfBands(Operation):
+    """The largest number of each band: between two `edges`, which count from 1."""
+
+    op = "bands"
+    edges: tuple[int, ...]
+
+    def compute(self, *inputs: Array) -> Array:
+        return as_array([inputs[0][a - 1 : b - 1].max() for a, b in pairwise(self.edges)])
 
 
 @dataclass(frozen=True)
@@ -669,6 +720,10 @@ FUNCTIONS: dict[str, tuple[str, Callable[[Array], Array]]] = {  # formula, funct
     "sqrt": ("√x", np.sqrt),
     "negative": ("−x", np.negative),
     "present": ("1 if x > 0, otherwise 0", lambda x: (x > 0).astype(np.float64)),
+    "cube": ("x³", lambda x: x**3),
+    "fourth": ("x⁴", lambda x: x**4),
+    "size": ("|x|", np.abs),
+    "below_zero": ("1 if x < 0, otherwise 0", lambda x: (x < 0).astype(np.float64)),
     "log_count": ("1 + ln x", lambda x: 1 + np.log(x)),
 }
 

@@ -20,7 +20,7 @@ from regard.look.steps.operations import (
 )
 from regard.look.steps.stages import Names, Stage, Tracer, Ways
 from regard.look.steps.subject import StepSubject
-from regard.models.supervised import ClassHead, Head, LabelsHead, ValueHead
+from regard.models.supervised import ClassHead, Head, LabelsHead, Pooling, ValueHead
 
 HEADS = Ways()  # (head) -> title, operation, formula of the probabilities
 
@@ -87,22 +87,22 @@ def pooled_classes(
     model = subject.model
     with t.level("Output") as inner:
         if not model.output.positional:
-            x = pool_steps(inner, model, vectors, names)
+            weights = t.activations.get("pooling.weights")
+            x = pool_steps(inner, model.pool, vectors, names, weights)
             for layer in after:
                 y = inner.linear("Pooler", layer, x, "yᵢ = Σₖ xₖ Wᵢₖ + bᵢ")
                 x = inner.step("tanh", Apply("tanh"), y, formula="tanh yᵢ")
     class_steps(t, subject, model, x)
 
 
-def pool_steps(t: Tracer, model: Any, vectors: Any, names: Names) -> Stage:
-    """Add the pooled vector."""
+def pool_steps(t: Tracer, pool: Pooling, vectors: Any, names: Names, weights: Any) -> Stage:
+    """Add the pooled vector of all positions (T, D), each with its weight (T,)."""
     every = t.given("vectors of all positions", vectors, rows=names, mark=t.position)
-    if model.pool.name in MAXIMUM:
+    if pool.name in MAXIMUM:
         return t.step("Pooled", Largest(), every, formula="yᵢ = maxⱼ xⱼᵢ over the positions")
-    title = f"Weights of the positions ({model.pool.name})"
-    values = t.activations["pooling.weights"]
-    weights = t.given(title, values, shown=True, columns=names, mark=t.position)
-    return t.step("Pooled", Mix(), weights, every, formula="yᵢ = Σⱼ wⱼ xⱼᵢ")
+    title = f"Weights of the positions ({pool.name})"
+    given = t.given(title, weights, shown=True, columns=names, mark=t.position)
+    return t.step("Pooled", Mix(), given, every, formula="yᵢ = Σⱼ wⱼ xⱼᵢ")
 
 
 MAXIMUM = ("max",)  # poolings without weights

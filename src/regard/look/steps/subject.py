@@ -41,6 +41,8 @@ FAMILY_MODULES = (  # register theirs
     "nearest_caption",
     "classical_forecasters",
     "trees",
+    "word_vectors",
+    "contrastive",
 )
 MOST_POSITIONS = 1024  # the explicit attention of more takes much memory
 READS_ALL = "The model reads the whole input at once: the stages are the same for every token."
@@ -116,8 +118,9 @@ def trace_steps(
     way = FAMILIES.find(model)
     if way is None:
         raise UserError(
-            f"a {type(model).__name__} cannot be stepped through: regard look RUN shows what "
-            "it has learned"
+            f"a {type(model).__name__} cannot be stepped through: nothing says how its numbers "
+            "follow from each other, as a package does with regard.look.steps.register_steps; "
+            "regard look RUN shows what it has learned"
         )
     prepared = pipeline.prepare(item, target, record)
     length = max(x.size(1) for x in prepared.tensors.values())

@@ -43,6 +43,7 @@ const LINEAR = {
   mean_rows: (s, i, [x]) => range(x.shape[0]).map((r) => ({ refs: [[0, r * widthOf(s) + i]], factor: 1 / x.shape[0], words: `1 / ${x.shape[0]}` })),
   combine: (s, i, inputs) => inputs.map((x, k) => ({ refs: [[k, i % sizeOf(x)]], factor: s.how.factors[k], words: s.how.words[k] })),
   rescale: (s, i) => [one([0, i], [1, 0]), one([2, 0])],
+  differences: (s, i) => [one([0, i + 1]), { refs: [[0, i]], factor: -1, words: "−1" }],
   total: (s, i, [x]) => [...range(sizeOf(x)).map((k) => one([0, k])), one([1, 0])],
   moving_average: (s, i, [x]) => {
     const [width, last] = [s.how.width, sizeOf(x) - 1];
@@ -81,6 +82,10 @@ const FUNCTIONS = {
   sqrt: Math.sqrt,
   negative: (x) => -x,
   present: (x) => (x > 0 ? 1 : 0),
+  cube: (x) => x ** 3,
+  fourth: (x) => x ** 4,
+  size: Math.abs,
+  below_zero: (x) => (x < 0 ? 1 : 0),
   log_count: (x) => 1 + Math.log(x),
 };
 
@@ -127,6 +132,24 @@ const FORMS = {
     refs: [[0, i], [1, 0], [2, 0]], value: (x.get(i) - mean.get(0)) / deviation.get(0),
     lines: [`(${exactly(x.get(i))} − ${exactly(mean.get(0))}) / ${exactly(deviation.get(0))}`],
   }),
+  sort: (s, i, [x]) => {
+    const at = range(sizeOf(x)).sort((a, b) => x.get(a) - x.get(b) || a - b)[i];
+    return { refs: [[0, at]], lines: [`${i + 1} of ${sizeOf(x)}, the least first: that of ${x.place(at)}`], value: x.get(at) };
+  },
+  autocorrelations: (s, i, [x]) => {
+    const [lag, all] = [s.how.lags[i], valuesOf(x)];
+    const power = Math.max(1e-9, sum(all.map((v) => v * v)));
+    const products = sum(all.slice(lag).map((v, t) => v * all[t]));
+    return {
+      refs: range(sizeOf(x)).map((t) => [0, t]), value: products / power,
+      lines: [`the sum of products with the number ${lag} before is ${exactly(products)}`, `divided by the sum of squares, ${exactly(power)}`],
+    };
+  },
+  bands: (s, i, [x]) => {
+    const inside = range(s.how.edges[i + 1] - s.how.edges[i]).map((k) => k + s.how.edges[i] - 1);
+    const best = inside.reduce((a, b) => (x.get(b) > x.get(a) ? b : a));
+    return { refs: [[0, best]], lines: [`the largest of ${inside.length}, from number ${s.how.edges[i]} on, is number ${best + 1}`], value: x.get(best) };
+  },
   row_norms: (s, i, [x]) => {
     const refs = range(widthOf(x)).map((k) => [0, i * widthOf(x) + k]);
     const total = sum(refs.map(([, at]) => x.get(at) ** 2));
