@@ -168,6 +168,27 @@ def test_a_number_leads_to_the_numbers_that_it_is_made_of(stepper):
     assert "number" in label and page.locator(".number-box output").text_content() in label
 
 
+def test_a_stage_is_entered_at_the_class_that_is_predicted(tmp_path, browser_page):
+    """The terms of a long sum: the largest first, and what the others add up to."""
+    pipeline = STEP_MODELS["naive bayes"]()
+    page = browser_page.open(steps_page(pipeline).write(tmp_path / "steps.html"))
+    scores = next(s for s in trace_steps(pipeline).stages if s.title == "Scores")
+    page.locator(".toggle button", has_text="stages").click()
+    page.locator(".stepper select").select_option(label="Output")
+    best = scores.columns[int(scores.values.argmax())]
+    assert page.locator(".number-box h4").text_content().startswith(f"Scores, {best} (")
+    shown = [number(x) for x in page.locator(".terms td.right").all_text_contents()]
+    features, weights, bias = (x.values for x in scores.inputs)
+    row = int(scores.values.argmax())
+    terms = sorted([*(features * weights[row]), bias[row]], key=abs, reverse=True)
+    np.testing.assert_allclose(np.abs(shown), np.abs(terms[:12]), atol=1e-5)
+    total = page.locator(".total").text_content()
+    rest = sum(terms) - sum(shown)
+    assert f"the {len(terms) - 12} that are not listed add up to" in total
+    found = number(total.split("add up to ")[1].split("show")[0])
+    assert abs(found - rest) < 1e-3
+
+
 def test_sliders_recompute_the_sample(stepper):
     """Against NumPy's stages, and against what decoding itself would draw."""
     page = stepper

@@ -111,15 +111,21 @@ MAXIMUM = ("max",)  # poolings without weights
 def class_steps(t: Tracer, subject: StepSubject, model: Any, x: Stage) -> None:
     """Add the scores of a supervised model, and what they mean."""
     output = cast(Head, model.output)
-    names = target_names(subject)
+    words: dict[str, Any] = {"columns": target_names(subject), "mark": largest(t, subject)}
     with t.level("Output") as inner:
-        scores = inner.linear(
-            "Scores", model.head, x, "zᵢ = Σₖ xₖ Wᵢₖ + bᵢ", columns=names, **measured(t, subject)
-        )
+        formula, known = "zᵢ = Σₖ xₖ Wᵢₖ + bᵢ", measured(t, subject)
+        scores = inner.linear("Scores", model.head, x, formula, **known, **words)
         way = HEADS.find(output)
         if way is not None:
             title, how, formula = way(output, model)
-            inner.step(title, how, scores, formula=formula, columns=names)
+            inner.step(title, how, scores, formula=formula, **words)
+
+
+def largest(t: Tracer, subject: StepSubject) -> int:
+    """Return the number of the largest score: the class that is predicted."""
+    output = subject.output
+    row = output[0, t.position] if subject.model.output.positional else output[0]
+    return int(row.argmax())
 
 
 def fitted_answer(
@@ -129,18 +135,17 @@ def fitted_answer(
     *inputs: Stage,
     formula: str,
     logs: bool = False,
-    lecture: str = "",
 ) -> None:
     """Add what a model predicts that is fitted at once: values as they are, or scores and their
     probabilities; with `logs` the scores are normalized to be log-probabilities.
     """
-    output, names = cast(Head, subject.model.output), target_names(subject)
+    output = cast(Head, subject.model.output)
     row = subject.output[0, t.position] if output.positional else subject.output[0]
     title = "Value" if output.scaled else "Scores"
-    words: dict[str, Any] = {"columns": names}
+    words: dict[str, Any] = {"columns": target_names(subject), "mark": largest(t, subject)}
     with t.level("Output") as inner:
         known = {} if logs else {"measured": row}
-        scores = inner.step(title, how, *inputs, formula=formula, lecture=lecture, **known, **words)
+        scores = inner.step(title, how, *inputs, formula=formula, **known, **words)
         if logs:
             formula = "ln P(class | text) = zᵢ − ln Σₖ exp(zₖ): Bayes' rule"
             scores = inner.step(

@@ -48,6 +48,7 @@ class StepThrough(Component):
                 "lecture": list(in_lectures(stage.lecture)),
                 "rows": number_of(labels, stage.rows),
                 "columns": number_of(labels, stage.columns),
+                "mark": stage.mark,
                 "shape": list(stage.values.shape),
                 "kept": rows[id(stage)],
                 "values": single(stage.values, rows[id(stage)]),

@@ -115,6 +115,7 @@ function numberStrip(stage, pick) {
   };
   const digits = (context, values, scale) => {
     context.font = "11px system-ui, sans-serif";
+    context.textAlign = "center";
     const shown = values.every((value) => Number.isInteger(value) || !Number.isFinite(value)) ? format : cellNumber; // ids and counts are whole
     values.forEach((value, i) => {
       context.fillStyle = Number.isFinite(value) ? inkOn(scale(value)) : css("--muted");
@@ -351,7 +352,7 @@ renderers.steps = (data) => {
       state.level ? place() : "",
       el("h4", { class: "title" }, label(group.stages[0].path.slice(state.level ? -1 : 0)[0])),
       ...cards.map(({ stage, name, first }) => el("div", { class: "card" },
-        el("h5", {}, el("button", { type: "button", class: "link", click: () => ((state.stage = first), zoom(state.level + 1)) }, label(name)),
+        el("h5", {}, el("button", { type: "button", class: "link", click: () => (enter(first), zoom(state.level + 1)) }, label(name)),
           el("small", {}, parts && stage.title !== name ? ` ${label(stage.title)}` : "")),
         parts ? null : formula(stage), stripOf(stage))));
   };
@@ -376,9 +377,14 @@ renderers.steps = (data) => {
     drawScrub();
     tell("view", { level: state.level, stage: state.stage, number: state.number, where: nameOf(current()) });
   };
+  // A stage is entered at the number that the input is about, as the class that is predicted.
+  const enter = (i) => {
+    state.stage = i;
+    state.number = current().shape.length === 1 && current().mark >= 0 ? current().mark : 0;
+  };
   const jump = (i) => {
     if (state.level === 3) state.number = i;
-    else [state.stage, state.number] = [groups[state.level][i].first, 0];
+    else enter(groups[state.level][i].first);
     state.level === 3 ? (pinned(), drawScrub()) : render();
   };
   const step = (by) => {
@@ -418,7 +424,7 @@ renderers.steps = (data) => {
   const back = el("button", { type: "button", "aria-label": "step back", click: () => (stop(), step(-1)) }, "‹");
   const forth = el("button", { type: "button", "aria-label": "step forward", click: () => (stop(), step(1)) }, "›");
   const buttons = LEVELS_OF_DETAIL.map((name, i) => el("button", { type: "button", click: () => zoom(i) }, name));
-  const chooser = el("select", { "aria-label": "go to", change: () => ((state.stage = Number(chooser.value)), (state.number = 0), render()) },
+  const chooser = el("select", { "aria-label": "go to", change: () => (enter(Number(chooser.value)), render()) },
     ...groups[1].map((group) => el("option", { value: group.first }, group.stages[0].path.map(label).join(" › "))));
   // In the studio a token can be chosen; a page has one.
   const tell = (name, detail) => box.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
