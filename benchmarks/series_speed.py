@@ -155,7 +155,7 @@ def write_series(file: Path) -> None:
     random = np.random.default_rng(0)
     steps = np.arange(STEPS)
     waves = np.sin(2 * np.pi * steps / 24)[:, None] + random.normal(size=(STEPS, CHANNELS))
-    times = np.datetime64("2020-01-01T00", "h") + steps
+    times = np.datetime64("2020-01-01T00", "h") + steps.astype("m8[h]")
     rows = [
         ",".join([str(t), *(f"{x:.4f}" for x in row)]) for t, row in zip(times, waves, strict=True)
     ]

@@ -210,7 +210,7 @@ def series(folder: Path) -> Path:
 
 @hostile_run
 def forecast(folder: Path) -> Path:
-    times = np.datetime64("2024-01-01T00", "h") + np.arange(400)
+    times = np.datetime64("2024-01-01T00", "h") + np.arange(400, dtype="m8[h]")
     wave = np.sin(np.arange(400) / 4)
     rows = [(str(t), f"{x:.3f}", f"{3 * x:.3f}") for t, x in zip(times, wave, strict=True)]
     path = table(folder, ["time", IMAGE, LINK], rows)

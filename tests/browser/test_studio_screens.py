@@ -161,7 +161,7 @@ def test_training_with_held_out_files_is_planned_and_started(studio_tab):
 
 def test_settings_of_the_data_are_at_hand(studio_tab):
     folder = studio_tab.studio.opened.data_folder
-    days = np.datetime64("2024-01-01") + np.arange(200)
+    days = np.datetime64("2024-01-01") + np.arange(200, dtype="m8[D]")
     rows = [f"{day},{i % 7}" for i, day in enumerate(days)]
     (folder / "steps.csv").write_text("\n".join(["date,steps", *rows]) + "\n")
     page = studio_tab.show("train?files=steps.csv&target=steps&model=naive")

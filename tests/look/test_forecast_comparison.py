@@ -33,7 +33,7 @@ class Rows:
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("comparison")
     values = np.random.default_rng(0).normal(size=(T, 2)).cumsum(0) * [1.0, 100.0]
-    days = np.datetime64("2024-02-01") + np.arange(T)
+    days = np.datetime64("2024-02-01") + np.arange(T, dtype="m8[D]")
     rows = [f"{day},{a:.6f},{b:.6f}" for day, (a, b) in zip(days, values, strict=True)]
     (folder / "two.csv").write_text("\n".join(["day,a,b", *rows]) + "\n")
     for model in ("naive", "drift"):

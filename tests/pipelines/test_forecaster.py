@@ -14,7 +14,7 @@ L, H = 24, 5
 
 
 def write(path, values, names, days=0):
-    times = np.datetime64("2024-03-01", "D") + np.arange(len(values)) + days
+    times = np.datetime64("2024-03-01", "D") + (np.arange(len(values)) + days).astype("m8[D]")
     rows = [
         ",".join([str(t), *("" if np.isnan(x) else f"{x:.5f}" for x in row)])
         for t, row in zip(times, values, strict=True)

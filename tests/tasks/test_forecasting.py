@@ -23,7 +23,7 @@ WINDOW = {"horizon": 6, "lookback": 30}
 
 
 def write(path, values, names=("load", "heat")):
-    times = np.datetime64("2024-01-01T00", "h") + np.arange(len(values))
+    times = np.datetime64("2024-01-01T00", "h") + np.arange(len(values), dtype="m8[h]")
     rows = [
         ",".join([str(t), *("" if np.isnan(x) else f"{x:.4f}" for x in row)])
         for t, row in zip(times, values, strict=True)

@@ -20,7 +20,7 @@ def save_series(path: Path, hours: int = HOURS, seed: int = 0) -> Path:
     temperature = 12 + 6 * np.sin(day - 2) + weather
     load = 60 + 12 * np.sin(day - 1) + 5 * np.sin(2 * day) + 6 * np.sin(week)
     load += 0.8 * np.maximum(0, 15 - temperature) + 2 * random.normal(size=hours)
-    times = np.datetime64("2023-01-01T00", "h") + steps
+    times = np.datetime64("2023-01-01T00", "h") + steps.astype("m8[h]")
     rows = [f"{t},{a:.2f},{b:.2f}" for t, a, b in zip(times, load, temperature, strict=True)]
     gaps = random.random(hours) < 0.002
     rows = [row for row, gap in zip(rows, gaps, strict=True) if not gap]

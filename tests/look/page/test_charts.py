@@ -95,7 +95,8 @@ def test_wrong_data_is_refused_with_its_name(make, message):
     ("unit", "characters", "step"), [("D", 10, 86_400_000), ("h", 16, 3_600_000), ("s", 19, 1000)]
 )
 def test_times_of_windows_are_dates_as_long_as_they_must_be(unit, characters, step):
-    times = np.datetime64("2024-02-28", unit) + np.arange(5) + 2 * np.arange(2)[:, None]
+    steps = np.arange(5) + 2 * np.arange(2)[:, None]
+    times = np.datetime64("2024-02-28", unit) + steps.astype(f"m8[{unit}]")
     arrays = np.zeros((1, 2, 3, 1)), np.zeros((2, 2, 1)), np.zeros((2, 3, 1))
     names = dict(zip(("forecasts", "history", "truth"), arrays, strict=True))
     data = Forecasts(names=["a"], targets=["y"], times=times, **names).data()

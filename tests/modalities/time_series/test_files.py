@@ -42,7 +42,7 @@ def remark(files: SeriesFiles, word: str) -> str:
 
 
 def hours(count: int, start: str = "2020-01-01") -> list[str]:
-    times = np.datetime64(start, "h") + np.arange(count)
+    times = np.datetime64(start, "h") + np.arange(count, dtype="m8[h]")
     return [str(time).replace("T", " ") + ":00" for time in times]
 
 

@@ -18,7 +18,7 @@ ROLES = Roles(input=True)
 @pytest.fixture
 def file(tmp_path):
     steps = np.arange(120)
-    times = np.datetime64("2021-01-01", "D") + steps
+    times = np.datetime64("2021-01-01", "D") + steps.astype("m8[D]")
     rows = [
         f"{t},{np.sin(2 * np.pi * i / 7):.4f},{i}"
         for t, i in zip(times, steps.tolist(), strict=True)

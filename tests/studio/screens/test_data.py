@@ -74,7 +74,7 @@ def write_media(folder):
             np.savetxt(folder / "clouds" / kind / f"{i}.xyz", points, fmt="%.2f")
     rows = [f"{'C' * (1 + i // 2)}{'ON'[i % 2]},{'ab'[i % 2]}" for i in range(40)]
     (folder / "molecules.smi.csv").write_text("\n".join(["smiles,kind", *rows]) + "\n")
-    days = np.datetime64("2024-01-01") + np.arange(300)
+    days = np.datetime64("2024-01-01") + np.arange(300, dtype="m8[D]")
     sales = (10 + 5 * np.sin(np.arange(300) / 7 * 2 * np.pi)).round(2)
     lines = [f"{day},{value}" for day, value in zip(days, sales, strict=True)]
     (folder / "sales.csv").write_text("\n".join(["date,sales", *lines]) + "\n")

@@ -160,7 +160,7 @@ def _assemble(year: Integers, month: Integers, day: Integers, clock: Integers | 
     valid = (year >= FIRST_YEAR) & (year <= LAST_YEAR) & (month >= 1) & (month <= 12) & (day >= 1)
     months = np.where(valid, (year - 1970) * 12 + month - 1, 0).astype("M8[M]")
     valid &= (day <= _month_lengths(months)) & (np.asarray(clock) >= 0)
-    days = months.astype("M8[D]") + np.where(valid, day - 1, 0)
+    days = months.astype("M8[D]") + np.where(valid, day - 1, 0).astype("m8[D]")
     values: Array = days.astype("M8[ns]") + np.asarray(clock).astype("m8[ns]")
     values[~valid] = np.datetime64("NaT")
     return values
@@ -168,7 +168,7 @@ def _assemble(year: Integers, month: Integers, day: Integers, clock: Integers | 
 
 def _month_lengths(months: Array) -> Integers:
     """Return the number of days of each month."""
-    days: Array = (months + 1).astype("M8[D]") - months.astype("M8[D]")
+    days: Array = (months + np.timedelta64(1, "M")).astype("M8[D]") - months.astype("M8[D]")
     return days.astype(np.int64)
 
 
@@ -412,8 +412,9 @@ class Step:
         if self.unit == BUSINESS:
             days = np.busday_offset(first.astype("M8[D]"), steps)
             return np.asarray(days.astype("M8[ns]") + clock)
-        months = first.astype("M8[M]") + steps
-        days = months.astype("M8[D]") + np.minimum(self.day, _month_lengths(months)) - 1
+        months = first.astype("M8[M]") + steps.astype("m8[M]")
+        day = np.minimum(self.day, _month_lengths(months))
+        days = months.astype("M8[D]") + (day - 1).astype("m8[D]")
         values = np.asarray(days.astype("M8[ns]") + clock)
         if n and not skip:
             values[0] = first  # the first business day of a month, for example
