@@ -145,8 +145,8 @@ def places(tab, count, parts):
         yield at, tab.evaluate(STATE)
 
 
-def compare_with(tab, logits, ids, names):
-    """Compare bits and probabilities at all places with those of logits (N, V) in their place."""
+def check_probabilities(tab, logits, ids, names):
+    """Check bits and probabilities at all places against those of logits (N, V) in their place."""
     logs = logits.double().log_softmax(-1).numpy()
     tab.wait_for_selector(".reading-text:not(.reads)")
     for at, shown in places(tab, len(ids), [".expected-list"]):
@@ -168,7 +168,7 @@ def test_a_language_model(name, tab, runs):
     with torch.inference_mode():
         logits = pipeline.model.eval().logits(torch.tensor([ids]))[0]
     read(tab, name, text)
-    compare_with(tab, logits, ids[1:], named(tokenizer))
+    check_probabilities(tab, logits, ids[1:], named(tokenizer))
 
 
 def test_a_masked_language_model(tab, runs):
@@ -180,7 +180,7 @@ def test_a_masked_language_model(tab, runs):
     with torch.inference_mode():
         logits = pipeline.model.eval()(Inputs(rows, torch.ones_like(rows)))[at, at + 1]
     read(tab, "masked", text)
-    compare_with(tab, logits, ids[1:-1].tolist(), named(tokenizer))
+    check_probabilities(tab, logits, ids[1:-1].tolist(), named(tokenizer))
 
 
 def test_a_translator(tab, runs):
@@ -194,7 +194,7 @@ def test_a_translator(tab, runs):
         conditioned = model.condition(Inputs(row, torch.ones_like(row)))
         logits = conditioned.logits(torch.tensor([ids]))[0]
     read(tab, "translator", source, target)
-    compare_with(tab, logits, ids[1:], named(tokenizer))
+    check_probabilities(tab, logits, ids[1:], named(tokenizer))
 
 
 def attributed(model, ids, pick):

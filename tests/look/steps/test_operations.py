@@ -85,7 +85,7 @@ CASES = {
         torch.cdist(T[None], torch.from_numpy(MATRIX), p=1.0)[0],
     ),
     "histogram": (
-        ops.Histogram(4, 2.0),
+        ops.BinShares(4, 2.0),
         (np.array([0.0, 0.4, 0.6, 1.99, 2.0, 7.0]),),
         torch.tensor([2, 1, 0, 3]) / 6,
     ),

@@ -81,7 +81,7 @@ def chain_steps(subject: StepSubject) -> None:
 
 def own_steps(t: Tracer, subject: StepSubject, at: int, measured: Any, classes: Names) -> Stage:
     """Add the logarithm of the probability of one token in the chain of every class."""
-    ids, found = subject.tensors["ids"], []
+    ids, logs = subject.tensors["ids"], []
     tokenizer = subject.pipeline.tokenizer
     for number, name in enumerate(classes):
         chain = cast(DirichletNGram, subject.model.chains[number])
@@ -91,8 +91,8 @@ def own_steps(t: Tracer, subject: StepSubject, at: int, measured: Any, classes: 
             formula = "P(the token that follows | those before it, class)"
             entry = Entries((int(ids[0, at + 1]),))
             p = inner.step("This token", entry, p, formula=formula)
-            found.append(inner.step("Its logarithm", Apply("log"), p, formula="ln p"))
+            logs.append(inner.step("Its logarithm", Apply("log"), p, formula="ln p"))
     with t.level("All tokens") as inner:
         formula = "ln P(this token | those before it, class), of every class"
         words_of: dict[str, Any] = {"formula": formula, "columns": classes, "measured": measured}
-        return inner.step("This token", Join(), *found, **words_of)
+        return inner.step("This token", Join(), *logs, **words_of)

@@ -82,7 +82,7 @@ def quantile_steps(t: Tracer, subject: StepSubject, point: Stage) -> Stage:
     places = tuple(h for h in range(c.horizon) for _ in c.quantiles)
     formula = "the forecast of the step, once for each level"
     x = t.step("Point forecast, repeated", Entries(places), point, formula=formula, **words)
-    formula, measured = "ŷ + error", whole(subject)
+    formula, measured = "ŷ + error", whole_output(subject)
     return t.step("Forecast", Add(), x, errors, formula=formula, measured=measured, **words)
 
 
@@ -144,8 +144,8 @@ def drift_steps(subject: StepSubject) -> None:
     first = first if last >= 0 else -1
     with t.level("Line") as inner:
         end = last_step(inner, x, values)
-        begin = inner.step("First value", Entries((first,)), x, formula="the first known one")
-        rise = inner.step("Rise", Subtract(), end, begin, formula="last − first")
+        first_value = inner.step("First value", Entries((first,)), x, formula="the first known one")
+        rise = inner.step("Rise", Subtract(), end, first_value, formula="last − first")
         span = max(1, last - first)
         formula = f"rise / {span}, the steps between both"
         slope = inner.step("Slope", Scale(1 / span, f"1 / {span}"), rise, formula=formula)
@@ -298,26 +298,26 @@ def nlinear_steps(subject: StepSubject) -> None:
     values = model.covariates.subtract(past)
     t, x = start(subject, values)
     norm = model.norm(values)
-    found = normalize(t, x, norm)
+    window = normalize(t, x, norm)
     columns = horizon_names(model.config)
     with t.level("Forecast") as inner:
         formula = "yᵢ = Σₖ xₖ Wᵢₖ + bᵢ, over the steps of the look-back"
-        y = inner.linear("Forecast, normalized", model.map, found.values, formula, columns=columns)
-        restored_steps(inner, subject, y, found, columns, norm[2])
+        y = inner.linear("Forecast, normalized", model.map, window.values, formula, columns=columns)
+        restored_steps(inner, subject, y, window, columns, norm[2])
 
 
 def restored_steps(
-    t: Tracer, subject: StepSubject, y: Stage, found: Normalized, columns: Names, deviation: Tensor
+    t: Tracer, subject: StepSubject, y: Stage, window: Normalized, columns: Names, deviation: Tensor
 ) -> None:
     """Add the forecast at the level of its window, and the effects of covariates."""
-    known = {} if subject.model.covariates.n_known else {"measured": whole(subject)}
+    known = {} if subject.model.covariates.n_known else {"measured": whole_output(subject)}
     formula = "yᵢ · deviation + mean of the look-back"
     x = t.step(
         "Forecast",
         Rescale(),
         y,
-        found.deviation,
-        found.mean,
+        window.deviation,
+        window.mean,
         formula=formula,
         columns=columns,
         **known,
@@ -325,7 +325,7 @@ def restored_steps(
     covariate_steps(t, subject, x, columns, deviation)
 
 
-def whole(subject: StepSubject) -> Tensor:
+def whole_output(subject: StepSubject) -> Tensor:
     """Return the forecasts (H · Q,) of the first channel."""
     return subject.output[0, :, 0].flatten()
 
@@ -342,7 +342,7 @@ def covariate_steps(
     effect = covariates.add(nothing, future, deviation)[0, :, 0].flatten()
     formula = "what the covariates of each step add, which were subtracted from the look-back"
     added = t.given("Effect of covariates", effect, shown=True, formula=formula, columns=columns)
-    words: dict[str, Any] = {"formula": "ŷ + effect", "measured": whole(subject)}
+    words: dict[str, Any] = {"formula": "ŷ + effect", "measured": whole_output(subject)}
     x = t.step("Forecast with covariates", Add(), x, added, columns=columns, **words)
     in_units(t, subject, x, columns)
 
@@ -365,7 +365,7 @@ def dlinear_steps(subject: StepSubject) -> None:
             inner.linear("From the trend", model.map, trend, formula, columns=columns),
             inner.linear("From the rest", model.rest, rest, formula, columns=columns),
         ]
-        known = {} if model.covariates.n_known else {"measured": whole(subject)}
+        known = {} if model.covariates.n_known else {"measured": whole_output(subject)}
         x = inner.step("Forecast", Add(), *parts, formula="the sum", columns=columns, **known)
         covariate_steps(inner, subject, x, columns, values.new_ones(1, 1, 1))
 
@@ -376,11 +376,11 @@ def ridge_steps(subject: StepSubject) -> None:
     model, past = cast(RidgeLags, subject.model), subject.tensors["past"]
     values, length = channels(subject), past.size(1)
     t, x = start(subject, values)
-    found = normalize(t, x, model.norm(values))
+    window = normalize(t, x, model.norm(values))
     words = forecast(subject)
     with t.level("Forecast") as inner:
         lags = inner.given("coefficients", model.weights[:, :length], columns=t.tokens)
-        inputs = [found.values, lags, inner.given("constant", model.weights[:, length])]
+        inputs = [window.values, lags, inner.given("constant", model.weights[:, length])]
         formula = "yᵢ = Σₖ xₖ Wᵢₖ + bᵢ, over the steps of the look-back"
         y = inner.step(
             "Forecast, normalized", Dot(), *inputs, formula=formula, columns=words["columns"]
@@ -391,6 +391,6 @@ def ridge_steps(subject: StepSubject) -> None:
             formula = "what the covariates of each step add"
             added = inner.given("Effect of covariates", effect, shown=True, formula=formula)
             y = inner.step("With covariates", Add(), y, added, formula="yᵢ + effectᵢ")
-        formula, scale = "yᵢ · deviation + mean of the look-back", (found.deviation, found.mean)
+        formula, scale = "yᵢ · deviation + mean of the look-back", (window.deviation, window.mean)
         x = inner.step("Point forecast", Rescale(), y, *scale, formula=formula, **words)
     output_steps(t, subject, x)

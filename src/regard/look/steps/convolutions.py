@@ -42,14 +42,14 @@ def classifier_steps(subject: StepSubject) -> None:
     every = model.embedding(ids)[0]  # (T, D)
     with t.level("Input") as inner:
         x = embed_steps(inner, model.embedding, ids, [], every[t.position])
-    found = []
+    outputs = []
     for module in model.filters:
         filters = cast(SameConvolution, module)
         width = int(filters.filters.kernel_size[0])
         with t.level(f"Filters of width {width}") as inner:
-            found.append(filter_steps(inner, filters, every, t.position, x, position_name))
+            outputs.append(filter_steps(inner, filters, every, t.position, x, position_name))
     with t.level("Filters") as inner:
-        x = inner.step("All filters", Join(), *found, formula="those of all widths")
+        x = inner.step("All filters", Join(), *outputs, formula="those of all widths")
         every = t.activations["filters.output"]
         formula, measured = "max(0, xᵢ): is the motif there?", every[t.position]
         x = inner.step("ReLU", Apply("relu"), x, formula=formula, measured=measured)
@@ -89,8 +89,8 @@ def layer_steps(
         with t.level(f"Layer {i + 2}") as inner:
             y = chain(inner, x, norm_steps(inner, layer.norm, "Norm"))
             y = inner.step("ReLU", Apply("relu"), y, formula="max(0, xᵢ)")
-            seen = torch.relu(layer.norm(every))
-            y = filter_steps(inner, layer.neighbours, seen, at, y, name)
+            hidden = torch.relu(layer.norm(every))
+            y = filter_steps(inner, layer.neighbours, hidden, at, y, name)
             every = layer(every[None], mask)[0]
             formula, measured = "xᵢ + yᵢ", every[at]
             x = inner.step("Residual", Add(), x, y, formula=formula, measured=measured)
@@ -155,14 +155,14 @@ class Plane:
 
     @property
     def at(self) -> int:
-        return self.place(self.row, self.column)
+        return self.index(self.row, self.column)
 
     @property
-    def own(self) -> Tensor:
+    def vector(self) -> Tensor:
         """The vector (C,) of the cell."""
         return self.every[self.at]
 
-    def place(self, row: int, column: int) -> int:
+    def index(self, row: int, column: int) -> int:
         """Return the number of a cell, −1 if it is outside."""
         rows, columns = self.values.shape[2:]
         inside = 0 <= row < rows and 0 <= column < columns
@@ -175,7 +175,7 @@ class Plane:
 
     def window(self, t: Tracer, own: Stage, first: tuple[int, int], size: int) -> Stage:
         """Add the vectors of a square of cells, row by row; `own` is that of the cell."""
-        places = [self.place(first[0] + i, first[1] + j) for i in range(size) for j in range(size)]
+        places = [self.index(first[0] + i, first[1] + j) for i in range(size) for j in range(size)]
         return neighbors(t, self.every, places, {self.at: own}, self.name)
 
     def around(self, t: Tracer, own: Stage) -> Stage:
@@ -203,7 +203,7 @@ def image_steps(subject: StepSubject) -> None:
         + ("." if t.position else ": <S> is the mean of all patches.")
     )
     with t.level("Input") as inner:
-        x = inner.given("Pixel", plane.own, shown=True, formula="a byte for each channel")
+        x = inner.given("Pixel", plane.vector, shown=True, formula="a byte for each channel")
         scales = [
             inner.given(name, getattr(model, name).flatten()) for name in ("mean", "deviation")
         ]
@@ -236,15 +236,15 @@ def image_steps(subject: StepSubject) -> None:
 
 def block_steps(t: Tracer, block: ResidualBlock, x: Stage, plane: Plane) -> tuple[Stage, Plane]:
     """Add two layers of filters and the residual connection."""
-    y, seen = x, plane
+    y, hidden = x, plane
     for number, (norm, module) in enumerate(zip(block.norms, block.filters, strict=True)):
         filters = cast(nn.Conv2d, module)
         with t.level(f"Layer {number + 1}") as inner:
             y = chain(inner, y, norm_steps(inner, cast(Any, norm).norm, "Norm"))
             y = inner.step("GELU", Apply("gelu_exact"), y, formula="x Φ(x)")
-            seen = seen.moved(nn.functional.gelu(norm(seen.values)))
-            y = filter_step(inner, filters, seen.around(inner, y), "3 × 3 cells")
-            seen = seen.moved(filters(seen.values))
+            hidden = hidden.moved(nn.functional.gelu(norm(hidden.values)))
+            y = filter_step(inner, filters, hidden.around(inner, y), "3 × 3 cells")
+            hidden = hidden.moved(filters(hidden.values))
     plane = plane.moved(block(plane.values, torch.ones_like(plane.values[:, :1])))
     formula = "xᵢ + yᵢ"
-    return t.step("Residual", Add(), x, y, formula=formula, measured=plane.own), plane
+    return t.step("Residual", Add(), x, y, formula=formula, measured=plane.vector), plane

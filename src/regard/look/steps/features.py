@@ -12,12 +12,12 @@ from torch import Tensor
 from regard.layers.embeddings import to_image
 from regard.layers.series import fill_linearly
 from regard.look.steps.operations import (
+    BinShares,
     ColumnDeviations,
     Deviation,
     Dot,
     Entries,
     ExceedingShares,
-    Histogram,
     Join,
     Mean,
     MeanRows,
@@ -194,7 +194,7 @@ def summary_steps(t: Tracer, x: Stage, largest: float) -> list[Stage]:
     mean = t.step("Mean", Mean(), x, formula="the mean of all")
     deviation = t.step("Deviation", Deviation(0.0), x, mean, formula="√(mean((x − mean)²))")
     formula = f"shares in {BINS} bins from 0 to {largest:.4g}"
-    return [mean, deviation, t.step("Histogram", Histogram(BINS, largest), x, formula=formula)]
+    return [mean, deviation, t.step("Histogram", BinShares(BINS, largest), x, formula=formula)]
 
 
 @FEATURES.register(SeriesLogistic)
@@ -216,11 +216,11 @@ def series_features(subject: StepSubject) -> Features:
         formula = "the steps; what is missing is filled linearly"
         x = inner.given("Steps", values, shown=True, formula=formula, rows=rows)
     measured, parts, at = model.features(source)[0], list[Stage](), 0
-    for own in column_statistics(t, x, rows, int(model.config.longest)):
-        parts += own
-        at += sum(len(stage.values) for stage in own)
+    for statistics in column_statistics(t, x, rows, int(model.config.longest)):
+        parts += statistics
+        at += sum(len(stage.values) for stage in statistics)
         if count > 1:
-            others = (count - 1) * sum(len(stage.values) for stage in own)
+            others = (count - 1) * sum(len(stage.values) for stage in statistics)
             parts.append(t.given("those of the other columns", measured[at : at + others]))
             at += others
     parts.append(t.given("shares missing, and the logarithm of the length", measured[at:]))
@@ -300,15 +300,15 @@ def column_steps(t: Tracer, x: Stage, channel: int, at: int) -> list[Stage]:
     """Add the features of one column around a step."""
     length, width = x.values.shape
 
-    def place(step: int) -> int:
+    def row_of(step: int) -> int:
         return step * width + channel if 0 <= step < length else -1
 
-    places = tuple(place(at + k) for k in range(-HALF, HALF + 1))
+    places = tuple(row_of(at + k) for k in range(-HALF, HALF + 1))
     formula = f"{HALF} steps before, the step, and {HALF} after; 0 beyond the ends"
     parts = [t.step("Values around", Entries(places), x, formula=formula)]
     for half in WIDER:
         inside = range(max(0, at - half), min(length, at + half + 1))
-        window = Entries(tuple(place(step) for step in inside))
+        window = Entries(tuple(row_of(step) for step in inside))
         values = t.step(f"Within ±{half}", window, x, formula="the steps that exist")
         mean = t.step(f"Mean within ±{half}", Mean(), values, formula="the mean")
         formula = "√(mean((x − mean)²))"

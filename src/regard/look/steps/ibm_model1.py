@@ -27,16 +27,16 @@ def translation_steps(subject: StepSubject) -> None:
     words = vocabulary(subject)
     reader = subject.pipeline.source_tokenizer
     read = ["NULL", *(reader.text(int(i)) for i in source[0].tolist())]
-    found = source_steps(t, cast(ConditionedIBM1, conditioned), read, words)
+    translated = source_steps(t, cast(ConditionedIBM1, conditioned), read, words)
     with t.level("Bigram") as inner:
         p = order_steps(inner, model.bigram, ids, words, t.position)
-    logits = mixture_steps(t, subject, cast(ConditionedIBM1, conditioned), found, p)
+    logits = mixture_steps(t, subject, cast(ConditionedIBM1, conditioned), translated, p)
     sampling_steps(t, logits, words)
 
 
 def source_steps(t: Tracer, model: ConditionedIBM1, read: Names, words: Names) -> Stage:
     """Add what the words of the source translate to, each by how near it stands."""
-    place = torch.tensor([[t.position]])
+    position = torch.tensor([[t.position]])
     known = (model.counts[0] > 0).double()
     decay = float(model.config.decay or DEFAULTS[0])
     columns: dict[str, Any] = {"columns": read}
@@ -51,7 +51,7 @@ def source_steps(t: Tracer, model: ConditionedIBM1, read: Names, words: Names) -
         mask = inner.given("Known", known, shown=True, formula=formula, **columns)
         x = inner.step("Of known words", Multiply(), x, mask, formula="0 elsewhere", **columns)
         if known.any():
-            measured = model.weights(place)[0, 0]
+            measured = model.weights(position)[0, 0]
             formula = "wⱼ: the sum is 1"
             x = inner.step("Weights", Normalize(), x, formula=formula, measured=measured, **columns)
         table = inner.given("translations t(f | e)", rows_of(model), rows=read, columns=words)

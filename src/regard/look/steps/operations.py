@@ -339,7 +339,7 @@ class PairDistances(Operation):
 
 
 @dataclass(frozen=True)
-class Histogram(Operation):
+class BinShares(Operation):
     """The share of numbers in each of `bins` equal parts from 0 to `largest`; larger ones are in
     the last.
     """
@@ -485,15 +485,15 @@ class Leaves(Operation):
 
     def paths(self, x: Array, nodes: Array) -> list[list[int]]:
         """Return the nodes of each tree from its root to the leaf."""
-        found = []
+        paths = []
         features = np.r_[np.nan_to_num(x, nan=-np.inf), np.nan_to_num(x, nan=np.inf)]
         for root in self.roots:
             path = [root]
             while int(nodes[path[-1], 2]) != path[-1]:
                 feature, threshold, child, _ = nodes[path[-1]]
                 path.append(int(child) + int(features[int(feature)] > threshold))
-            found.append(path)
-        return found
+            paths.append(path)
+        return paths
 
     def compute(self, *inputs: Array) -> Array:
         x, nodes = inputs

@@ -86,17 +86,17 @@ def change_steps(t: Tracer, x: Stage, centered: Stage) -> list[Stage]:
         time = inner.given("Time", np.arange(length) / length - 0.5, shown=True, formula=formula)
         product = inner.step("Products with time", Multiply(), centered, time, formula="xₜ t")
         slope = inner.step("Slope", Mean(), product, formula="their mean")
-        found = [slope]
+        parts = [slope]
         for title in ("Changes", "Changes of changes"):
             x = inner.step(title, Differences(), x, formula="xₜ₊₁ − xₜ")
             sizes = inner.step(f"{title}, sizes", Apply("size"), x, formula="|x|")
-            found.append(inner.step(f"{title}, mean size", Mean(), sizes, formula="their mean"))
+            parts.append(inner.step(f"{title}, mean size", Mean(), sizes, formula="their mean"))
         after = inner.step("From the second on", Entries(tuple(range(1, length))), centered)
         before = inner.step("To the last but one", Entries(tuple(range(length - 1))), centered)
         formula = "below 0 where the mean is crossed"
         both = inner.step("Products of neighbors", Multiply(), after, before, formula=formula)
         crossed = inner.step("Crossings", Apply("below_zero"), both, formula="1 where it is")
-        return [*found, inner.step("Share of crossings", Mean(), crossed, formula="their mean")]
+        return [*parts, inner.step("Share of crossings", Mean(), crossed, formula="their mean")]
 
 
 def band_steps(t: Tracer, x: Stage, longest: int) -> list[Stage]:
