@@ -264,8 +264,8 @@ class Delimited(TableFormat):
     """Tables with a row a line, and a delimiter between the cells."""
 
     delimiters: ClassVar[tuple[str, ...]]  # the first is the usual one
-    between: ClassVar[str]  # what stands between cells, in words
-    least: ClassVar[int]  # cells of a row that are no accident
+    between: ClassVar[str] = "delimiters"  # what stands between cells, in words
+    least: ClassVar[int] = 3  # cells of a row that are no accident
 
     @classmethod
     def fits(cls, lines: Sequence[str]) -> str:
@@ -370,7 +370,7 @@ class Csv(Delimited):
     """Comma-separated values; in many countries a semicolon stands between them."""
 
     name, suffixes, delimiters = "csv", (".csv",), (",", ";")
-    between, least = "commas or semicolons", 3
+    between = "commas or semicolons"
 
 
 class Tsv(Delimited):

@@ -78,8 +78,12 @@ def split_at(
         before = 0
     first = max(before, position - context) if context else before
     ids = ids[first : position + 1 + context if context else len(ids)]
+    at = position - first
+    if not tokenizer.reads_text:  # features, which have no places in a text
+        left, token, right = map(tokenizer.decode, (ids[:at], ids[at : at + 1], ids[at + 1 :]))
+        return left, token, right
     text = tokenizer.decode(ids)
-    start, stop = token_spans(text, ids, tokenizer)[position - first].tolist()
+    start, stop = token_spans(text, ids, tokenizer)[at].tolist()
     start += len(text[start:stop]) - len(text[start:stop].lstrip() or text[start:stop])
     return text[:start], text[start:stop], text[stop:]
 

@@ -19,8 +19,9 @@ def screen():
         reader = STEP_MODELS[name]()
         reader.reads_source = "source" in reader.prepared.tensors
         ids = next(iter(reader.prepared.tensors.values()))
+        tokenizer = reader.tokenizer  # of forecasters it has no texts
         reader.source_tokenizer = SimpleNamespace(
-            text=reader.tokenizer.text, reads_text=ids.dim() == 2, cuttable=True
+            text=getattr(tokenizer, "text", str), reads_text=ids.dim() == 2, cuttable=True
         )
         return reader
 
