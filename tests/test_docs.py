@@ -40,7 +40,21 @@ SMALL_OPTIONS = [part for item in SMALL for part in ("--set", item)]
 MOST_RECORDS = 1000  # of an example
 PAGE = "page"  # the name of the module that the Python of a page is
 NOT_RUN = ("pip ", "make ", "git ", "regard studio")  # the last serves until it is stopped
-SLOW = {"lab.md"}
+SLOW = {  # pages of one modality, whose commands have tests of their own, and long ones
+    "lab.md",
+    "captions.md",
+    "dna-and-proteins.md",
+    "errata.md",
+    "image-text-pairs.md",
+    "json.md",
+    "molecules.md",
+    "motifs.md",
+    "point-clouds.md",
+    "pretraining.md",
+    "summaries-and-answers.md",
+    "time-series.md",
+    "translation.md",
+}
 GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 
 

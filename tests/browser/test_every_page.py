@@ -182,12 +182,29 @@ def faults(watched):
     return [*watched.errors, *page.evaluate(INJECTED), *serious, *found, *phone]
 
 
-@pytest.mark.parametrize("name", PAGES)
+OFTEN = {  # the others by `make slow`
+    "look, counts",
+    "look, language model",
+    "look, label",
+    "look, images",
+    "look, translation",
+    "steps, language model",
+    "strip of a comparison",
+    "data, label",
+    "live, language model",
+    "live, label",
+}
+SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in PAGES if name not in OFTEN]
+
+
+@pytest.mark.parametrize("name", [*sorted(OFTEN), *SELDOM])
 def test_a_page(name, runs, tab, tmp_path):
     check(tab, PAGES[name](runs).write(tmp_path / f"{NAME}.html"))
 
 
-@pytest.mark.parametrize("name", ["compared", "compared_labels"])
+@pytest.mark.parametrize(
+    "name", ["compared", pytest.param("compared_labels", marks=pytest.mark.slow)]
+)
 def test_the_page_of_a_comparison(name, runs, tab):
     check(tab, runs[name] / "compare.html")
 
@@ -235,10 +252,24 @@ SCREENS = {  # a screen, a run, what else the address says, and what is there on
 }
 
 
+RARE_SCREENS = {  # by `make slow`
+    "runs, curves",
+    "data",
+    "read, masked",
+    "read, position-label",
+    "compare, models",
+    "errors, value",
+    "embeddings, vectors",
+    "play, beams",
+    "play, masked",
+    "play, forecast",
+}
+
+
 @pytest.fixture(scope="module")
 def studio(runs):
     pytest.importorskip("starlette")
-    for name in {run for _, run, *_ in SCREENS.values() if run in RUNS} | {"counts"}:
+    for name in ("counts", "label"):
         runs[name]
     with running(runs.folder / "runs", runs.folder) as studio:
         yield studio
@@ -256,9 +287,17 @@ def signed_in(chromium, studio):
     context.close()
 
 
-@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in RARE_SCREENS else ())
+        for name in SCREENS
+    ],
+)
 def test_a_screen_of_the_studio(name, signed_in, runs):
     screen, run, more, ready = SCREENS[name]
+    if run in RUNS:
+        runs[run]
     page = signed_in.page
     page.set_viewport_size({"width": 1100, "height": 800})
     page.emulate_media(color_scheme="light")

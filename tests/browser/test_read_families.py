@@ -160,7 +160,11 @@ def named(tokenizer):
     return [tokenizer.text(i) for i in range(tokenizer.vocab_size)]
 
 
-@pytest.mark.parametrize("name", LANGUAGE)
+OFTEN = ("kneser-ney", "lstm")  # the others by `make slow`
+SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in LANGUAGE if name not in OFTEN]
+
+
+@pytest.mark.parametrize("name", [*OFTEN, *SELDOM])
 def test_a_language_model(name, tab, runs):
     pipeline, text = load(runs / name), drawn(SYMBOLS, PLACES, 99)
     tokenizer = pipeline.tokenizer
@@ -230,7 +234,13 @@ def with_markers(tokenizer, text):
     return torch.tensor([[tokenizer.start, *tokenizer.encode(text).tolist(), tokenizer.end]])
 
 
-@pytest.mark.parametrize("name", PREDICTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("lstm-classifier", "value") else ())
+        for name in PREDICTIONS
+    ],
+)
 def test_what_each_token_adds_to_a_prediction(name, tab, runs):
     pipeline, text = load(runs / name), PREDICTIONS[name]
     ids, classes = with_markers(pipeline.tokenizer, text), pipeline.targets.classes

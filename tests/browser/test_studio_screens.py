@@ -117,6 +117,7 @@ def test_a_table_is_dropped_a_question_answered_and_a_model_trained(studio_tab):
     page.wait_for_selector(".card h2:has-text('mine-majority')")
 
 
+@pytest.mark.slow
 def test_training_with_held_out_files_is_planned_and_started(studio_tab):
     folder = studio_tab.studio.opened.data_folder
     lines = (folder / "names.txt").read_text().splitlines()

@@ -91,6 +91,7 @@ def test_a_used_link_says_what_to_do(chromium, studio):
         context.close()
 
 
+@pytest.mark.slow  # test_every_page opens the screens with markup, too
 def test_markup_never_becomes_a_script(studio_tab):
     """Names of runs and files, labels and texts with markup in them go through every screen."""
     folder = studio_tab.studio.opened.data_folder

@@ -16,7 +16,7 @@ from regard.studio.jobs import Jobs, command_line, file_word, option_words
 SLEEPER = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGINT, lambda *_: (print("saved", flush=True), sys.exit(130)))
-child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+child = subprocess.Popen(["sleep", "60"])  # it prints nothing when it is interrupted
 print("group", os.getpgrp(), "\\x1b[31m" + sys.argv[1], flush=True)
 if sys.argv[1] == "fail": child.kill(); sys.exit(1)
 if sys.argv[1] == "done": child.kill(); sys.exit(0)
