@@ -175,8 +175,10 @@ def walk(page: Any, root: str, folder: Path) -> dict[str, float]:
     question.click()
     page.get_by_label("--model").select_option("transformer")
     page.get_by_label("--minutes").fill("0.3")
-    page.get_by_label("--set").first.fill("model.preset=bert")
-    page.wait_for_selector("button:has-text('Plan it')")
+    page.locator("summary", has_text="settings").first.click()
+    page.get_by_label("Find a setting").fill("model.preset=bert")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".command code:has-text('model.preset=bert')")
     done("the question is answered, a model that can be exported is chosen")
     page.click("button:has-text('Plan it')")
     page.wait_for_selector("text=/parameters/")
@@ -251,11 +253,15 @@ def main() -> None:
                     result[f"50,000 tokens, context {context}"] = long_record(page, root, run)
             if "walk" in wanted:
                 result["walk"] = walk(page, root, folder)
+    report(result, args.json)
+
+
+def report(result: dict[str, Any], file: Path | None) -> None:
     for name, value in result.items():
         values = value.items() if isinstance(value, dict) else [("", value)]
         print(name + ": " + ", ".join(f"{key} {number:.3g}".strip() for key, number in values))
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=1))
+    if file:
+        file.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":
