@@ -1,6 +1,6 @@
 // @ts-check
 // Actions of the server. An answer is a JSON head and the bytes of its arrays (`wire.py`).
-import { useEffect, useRef, useState } from "./vendor/preact.js";
+import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
 /** @typedef {Record<string, any>} Answer */
 
@@ -67,7 +67,7 @@ export function useLatest(screen, action, args, { delay = 0, every = 0, again = 
   const [state, setState] = useState({ value: /** @type {any} */ (null), error: /** @type {Error | null} */ (null), busy: false });
   const key = args && JSON.stringify(args);
   const asked = useRef("");
-  useEffect(() => {
+  useLayoutEffect(() => { // asked before the frame is drawn, not after it
     if (key === null) return;
     const control = new AbortController();
     let timer = 0;
@@ -83,7 +83,8 @@ export function useLatest(screen, action, args, { delay = 0, every = 0, again = 
     const name = `${screen}/${action}`;
     setState((old) => ({ value: asked.current === name ? old.value : null, error: null, busy: true }));
     asked.current = name;
-    timer = setTimeout(ask, delay);
+    if (delay) timer = setTimeout(ask, delay);
+    else ask();
     return () => {
       clearTimeout(timer);
       control.abort();

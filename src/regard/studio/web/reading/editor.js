@@ -68,7 +68,7 @@ function Page({ page, part, version, value, what, most, barred, chosen, label, l
   useEffect(() => watch(box.current), []);
   useEffect(() => () => { painted.current.clear(); place.current.clear(); }, []);
 
-  useEffect(() => {
+  useLayoutEffect(() => { // before the frame is drawn
     if (!part || textOf(box.current, last) !== page.text) return;
     const ranges = /** @type {[string, Range, number][]} */ (Array.from(part.names, (_, k) => {
       const range = rangeOf(box.current, Math.max(0, part.starts[k] - page.start), part.ends[k] - page.start);
@@ -83,7 +83,7 @@ function Page({ page, part, version, value, what, most, barred, chosen, label, l
     return () => observer.disconnect();
   }, [part, version, page.text, what, most, barred]);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const range = chosen && chosen.end > chosen.start ? rangeOf(box.current, chosen.start - page.start, chosen.end - page.start) : null;
     place.current.paint(range && chosen && chosen.start >= page.start ? [["position", range]] : []);
   }, [chosen?.start, chosen?.end, page.text]);

@@ -1,7 +1,7 @@
 // @ts-check
 // The tokens of a text, page by page: only pages in view are read, and only they are coloured.
 import { call } from "../api.js";
-import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 
 const PAGE = 1600; // characters
 
@@ -98,7 +98,7 @@ export function useTokens({ run, text, second, off, shown, visible, ready, caret
   const held = useRef({ key: "", tokens: new Tokens() });
   const key = JSON.stringify([run, text, second, off]);
   const wanted = visible.filter((i) => i < pages.length);
-  useEffect(() => {
+  useLayoutEffect(() => { // asked before the frame is drawn, not after it
     if (!ready || !run) return;
     if (held.current.key !== key) held.current = { key, tokens: new Tokens() };
     const { tokens } = held.current;
