@@ -34,7 +34,7 @@ QUICK_LAB = ("bayes", "errata", "invariants", "lookup")  # others run in tests/l
 def timed(command: str) -> object:
     words = command.split()
     trains = words[1] == "lab" and words[2] not in QUICK_LAB
-    repeats = {"--scaling", "--seeds"} & set(words)
+    repeats = {"--scaling", "--seeds"} & set(words) or words[1] in ("compare", "motif")
     return pytest.param(command, marks=pytest.mark.slow if trains or repeats else ())
 
 

@@ -183,7 +183,6 @@ def faults(watched):
 
 
 OFTEN = {  # the others by `make slow`
-    "look, counts",
     "look, language model",
     "look, label",
     "look, images",
@@ -192,7 +191,6 @@ OFTEN = {  # the others by `make slow`
     "strip of a comparison",
     "data, label",
     "live, language model",
-    "live, label",
 }
 SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in PAGES if name not in OFTEN]
 

@@ -160,7 +160,7 @@ def named(tokenizer):
     return [tokenizer.text(i) for i in range(tokenizer.vocab_size)]
 
 
-OFTEN = ("kneser-ney", "lstm")  # the others by `make slow`
+OFTEN = ("lstm",)  # the others by `make slow`
 SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in LANGUAGE if name not in OFTEN]
 
 
