@@ -111,7 +111,7 @@ def test_the_winner_is_the_run_of_the_first_row(tmp_path, fold):
 @pytest.mark.parametrize("place", ["svm", "words/svm", "words/svm/fold-000"])
 def test_the_run_of_a_row_is_found_in_a_folder_that_was_moved(tmp_path, place):
     run = make_run(tmp_path / "now" / place)
-    row = {"model": "svm words", "metrics": {}, "runs": [f"/work/before/{place}"]}
+    row = {"model": "svm words", "metrics": {}, "runs": [f"/elsewhere/{place}"]}
     assert row_run(tmp_path / "now", row) == run
     assert row_run(tmp_path / "empty", row | {"runs": [str(run)]}) is None  # not in there
 

@@ -386,16 +386,8 @@ def convolutional(task="label", **options):
 def convolutional_series(task="label", patch=3):
     shape = {"n_layers": 2, "d_model": 6, "patch": patch, "n_channels": 2, "n_outputs": 3}
     config = series_classifiers.SeriesLayersConfig(**shape, task=task, pooling="mean")
-    ids = series_ids() if patch > 1 else single_steps()
+    ids = series_ids() if patch > 1 else series_ids(9, 1)
     return predictor(series_classifiers.SeriesConvolution(ids.size(2), config), ids)
-
-
-def single_steps():
-    """Return nine steps of two channels, one value missing."""
-    torch.manual_seed(0)
-    ids = torch.randn(1, 10, 3)
-    ids[..., 0], ids[0, 2, 1], ids[0, 0] = 1, torch.nan, 0
-    return ids
 
 
 def convolutional_images():
@@ -412,11 +404,11 @@ def series():
     return predictor(series_classifiers.SeriesTransformer(7, config), series_ids())
 
 
-def series_ids():
-    """Return patches of three steps of two channels, one of them missing."""
+def series_ids(count=5, patch=3):
+    """Return patches of steps of two channels, one value missing."""
     torch.manual_seed(0)
-    ids = torch.randn(1, 6, 7)
-    ids[..., 0], ids[0, 2, 3], ids[0, 0] = 3, torch.nan, 0
+    ids = torch.randn(1, 1 + count, 1 + 2 * patch)
+    ids[..., 0], ids[0, 2, patch], ids[0, 0] = patch, torch.nan, 0
     return ids
 
 
