@@ -487,3 +487,17 @@ def test_arrays_of_images_and_points_and_missing_files_are_not_taken_for_series(
     np.savez(tmp_path / "points.npz", points=np.zeros((5, 30, 3)), labels=np.zeros(5, np.int64))
     for name in ("images.npz", "points.npz", "nothing.csv"):
         assert holds_series([tmp_path / name]) == ""
+
+
+def test_numbered_rows_of_labels_and_days_are_no_series(tmp_path):
+    path, words = tmp_path / "survey.csv", ("late", "torn, but fast", "fine", "fits well")
+    rows = [
+        f'{i};{1 + i % 28:02}.03.2024;"{words[i % 4]}";{"good" if i % 3 else "bad"}'
+        for i in range(90)
+    ]
+    path.write_text("\n".join(["no;day;remark;mark", *rows]) + "\n")
+    assert holds_series([path]) == ""
+    path.write_text(
+        "\n".join(["no;day;remark;mark;price", *(f"{row};{i % 7}.5" for i, row in enumerate(rows))])
+    )
+    assert holds_series([path])

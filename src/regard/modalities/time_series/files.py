@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,8 @@ def _digest(series: Any) -> str:
 def holds_series(files: Sequence[Path]) -> str:
     """Return why the first of these files is a table of time series, or ""; only its head is read.
 
-    A column of times, one of numbers at least, and no free text make one. Arrays may hold anything.
+    A column of times, one of numbers at least, and no free text make one; beside texts, the numbers
+    of rows do not count. Arrays may hold anything.
     """
     try:
         first = next(iter(_series_files([Path(path) for path in files])), None)
@@ -158,11 +159,20 @@ def holds_series(files: Sequence[Path]) -> str:
     others = [cells for name, cells in columns.items() if name != time and filled_cells(cells)]
     texts = [cells for cells in others if not holds_numbers(cells)]
     n_numbers = len(others) - len(texts)
+    if texts:
+        n_numbers -= sum(map(number_rows, others))
     if not n_numbers or any(is_free_text(cells, repeated=repeated) for cells in texts):
         return ""
     if any(recognize(CellSample(cells=filled_cells(cells))).rank == SEQUENCE for cells in texts):
         return ""  # molecules with the days of their measurement are no series
     return f"times in {time!r} and {format_count(n_numbers, 'column')} of numbers"
+
+
+def number_rows(cells: Sequence[str]) -> bool:
+    """Return whether cells are whole numbers that grow from row to row, as the numbers of rows."""
+    if not all(cell.strip().isdecimal() for cell in cells):
+        return False
+    return all(int(a) < int(b) for a, b in pairwise(cells))
 
 
 def _series_files(paths: Sequence[Path]) -> Iterator[Path]:
