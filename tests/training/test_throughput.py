@@ -19,8 +19,9 @@ from regard.errors import UserError
 from regard.planning import plan_recipe
 from regard.recipe import TrainRecipe, build
 from regard.registry import MODELS
-from regard.training import throughput, trainer
+from regard.training import checkpoint, throughput, trainer
 from regard.training.distributed import ALONE
+from regard.training.loop import RECENT
 from regard.training.objectives import NextTokenObjective
 from regard.training.step import Stepper
 from regard.training.throughput import (
@@ -256,6 +257,78 @@ def test_a_run_that_turns_out_slower_is_planned_again_and_ends_in_time(
     assert result.outcome == "done" and result.steps > 10
     assert time.monotonic() - began < 6 * 1.1 + 10
     assert f"steps = {result.steps}\n" in (tmp_path / "run" / "recipe.toml").read_text()
+
+
+@pytest.fixture
+def four_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tried", "chosen"),
+    [
+        ({4: 0.05, 2: 0.03, 1: 0.04}, [4, 2, 1], 2),
+        ({4: 0.05, 2: 0.049}, [4, 2], 4),  # hardly faster
+        ({4: 0.05, 2: 0.03, 1: 0.01}, [4, 2, 1], 1),
+        ({4: 0.5}, [4], 4),  # of a long step, waiting is a small part
+    ],
+)
+def test_fewer_threads_are_chosen_where_they_are_faster(
+    seconds, tried, chosen, words, tmp_path, monkeypatch, four_threads
+):
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, "train.minutes=0.05"])
+    asked, used = [], []
+
+    def measure(trainer, _):
+        asked.append(torch.get_num_threads())
+        return Pace(trainer, seconds[asked[-1]], 1e-6)
+
+    def run(self):
+        used.append(torch.get_num_threads())
+        return "interrupted"
+
+    monkeypatch.setattr("regard.training.trainer.measure", measure)
+    monkeypatch.setattr(Trainer, "run", run)
+    train_recipe(recipe, tmp_path / "run")
+    assert asked == tried and used == [chosen]
+    assert torch.get_num_threads() == 4  # as before the run
+
+
+def test_a_run_whose_steps_become_slow_goes_on_with_fewer_threads_and_resumes_with_these(
+    words, tmp_path, monkeypatch, four_threads
+):
+    """Beside another program, threads that wait for each other made steps five times as long."""
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, "train.minutes=0.1"])
+    monkeypatch.setattr(
+        "regard.training.trainer.measure", lambda trainer, seconds: Pace(trainer, 0.004, 1e-6)
+    )
+    used = []
+
+    def step(self, number):
+        used.append(torch.get_num_threads())
+        time.sleep(0.02 if used[-1] == 4 else 0.004)
+        return 1.0, 1
+
+    monkeypatch.setattr(Trainer, "take_step", step)
+    result = train_recipe(recipe, tmp_path / "run")
+    changed = used.index(2)
+    assert changed <= 2 * RECENT < result.steps and set(used[changed:]) == {2}
+    _, state = checkpoint.newest(tmp_path / "run", print)
+    assert state["threads"] == 2
+    assert json.loads((tmp_path / "run" / "regard.json").read_text())["threads"] == 2
+    torch.set_num_threads(4)
+    trained_with = []
+
+    def run(self):
+        trained_with.append(torch.get_num_threads())
+        return "interrupted"
+
+    monkeypatch.setattr(Trainer, "run", run)
+    train_recipe(recipe, tmp_path / "run", resume=True)
+    assert trained_with == [2]
 
 
 def test_the_observed_pace_leaves_out_what_is_not_steady(words, tmp_path):

@@ -120,9 +120,6 @@ def version(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    # Must be set before torch is imported. Threads that sleep while they wait cost nothing on an
-    # idle machine and save four fifths of the time on a busy one, where spinning blocks the others.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

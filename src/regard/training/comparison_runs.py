@@ -740,5 +740,4 @@ def main(runs: Sequence[str | Path]) -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as the command line does
     sys.exit(main(sys.argv[1:]))

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -106,6 +107,8 @@ RECORDS = 200  # records in a validation, unless that would be too long: an accu
 LOGGED = 200  # training lines in metrics.jsonl, about
 CLEARLY, WORSE = 2.0, 3  # overfitting: standard errors above the best, in consecutive validations
 ANNEALING = 0.5  # steps in which the learning rate then falls, as a share of those to the best
+BUSY = 2.0  # short steps that take so many times as long as planned have too many threads
+RECENT = 50  # steps whose median counts
 SAME = 0.02  # a new number of steps that differs by a smaller share is ignored
 CHECKS = 100  # how often many processes agree on the time during a run
 
@@ -135,9 +138,10 @@ class LoopState:
     timed: bool = False  # the minutes decide the number of steps
     worse: int = 0  # consecutive validations that are clearly worse than the best
     annealed: bool = False  # the best weights were restored
+    threads: int = 0  # that compute on the CPU; 0 = as many as PyTorch has
 
     def __post_init__(self) -> None:
-        counts = (self.step, self.steps, self.best_step, self.stale, self.symbols)
+        counts = (self.step, self.steps, self.best_step, self.stale, self.symbols, self.threads)
         if min(*counts, self.symbols_read, self.metrics, self.seconds) < 0:
             raise ValueError("what was counted must not be negative")
 
@@ -184,6 +188,7 @@ class Loop(ABC):
         self.sample: Shard | None = None  # what validations read, drawn at the first of them
         self.clock: Clock | None = None  # of a run whose minutes decide the number of steps
         self.pace: Pace | None = None  # the result of calibration, likewise
+        self.short_step = math.inf  # the seconds of a step then, if threads were chosen by it
         self.step_seconds: list[float] = []  # of the steps since planning, if there is a clock
         self.token_seconds: list[float] = []  # of each validation
 
@@ -294,6 +299,8 @@ class Loop(ABC):
             self.progress = adapter(LoopState).validate_python(state)
             if self.progress.steps:
                 self.plan(self.progress.steps)
+            if self.progress.threads:
+                torch.set_num_threads(self.progress.threads)
         except (KeyError, TypeError, RuntimeError, ValueError):
             raise UserError(
                 f"the checkpoint in {self.run_folder} does not fit its recipe.toml: was it changed?"
@@ -375,6 +382,8 @@ class Loop(ABC):
             return
         if self.steady:
             self.step_seconds.append(seconds)
+        if p.threads > 1 and p.step % RECENT == 0:
+            self.check_threads()
         if self.world.size > 1 and p.step % max(1, self.steps // CHECKS):
             return  # processes do not synchronize after every step
         marked = len(self.step_seconds) >= SEEN and clock.passes_mark()
@@ -395,6 +404,22 @@ class Loop(ABC):
         if abs(steps - self.steps) > SAME * self.steps:
             self.plan(steps)
             p.steps = steps
+
+    def check_threads(self) -> None:
+        """Go on with half of the threads if short steps have become much slower than planned: other
+        programs compute, too, and threads wait for each other after every operation.
+        """
+        p, recent = self.progress, self.step_seconds[-RECENT:]
+        planned = self.short_step
+        if len(recent) < RECENT or median(recent) < BUSY * planned:
+            return
+        p.threads //= 2
+        torch.set_num_threads(p.threads)
+        self.step_seconds = []
+        self.reporter.say(
+            f"steps take {median(recent) / planned:.1f} times as long as planned, as if other "
+            f"programs compute, too: going on with {p.threads} of {2 * p.threads} threads"
+        )
 
     def log(self, metrics: MetricsLog, rate: float) -> None:
         """Log the mean loss since the last line, at the planned intervals."""
@@ -522,7 +547,7 @@ class Loop(ABC):
             "best_step": p.best_step,
             "train_seconds": round(p.seconds, 3),
             "symbols_per_second": round(p.symbols_read / p.seconds, 1) if p.seconds else None,
-            "threads": torch.get_num_threads(),
+            "threads": p.threads or torch.get_num_threads(),
         }
 
 

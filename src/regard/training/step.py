@@ -92,6 +92,7 @@ def settings(recipe: TrainRecipe, device: torch.device) -> Iterator[None]:
     """Set global options of torch for a run, and restore them afterwards."""
     before = torch.are_deterministic_algorithms_enabled()
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    threads = torch.get_num_threads()
     try:
         if device.type == "cuda":
             exact = recipe.precision == "fp32"  # otherwise TF32 is allowed
@@ -107,6 +108,7 @@ def settings(recipe: TrainRecipe, device: torch.device) -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn
+        torch.set_num_threads(threads)
 
 
 SHAPES = 8  # graphs of a function; calls with further shapes run without one

@@ -292,6 +292,7 @@ WARMING = {"cpu": 1, "cuda": 3}  # steps before any is timed
 TIMED = 2  # the fewest steps to time
 STEADY = 2.0  # a step that takes so many times the fastest one is not steady yet
 UNSTEADY = 3.0  # steps that take so many times the lower quartile do not count
+SHORT_STEP = 0.1  # seconds of a step, below which threads wait a good part of it for each other
 PATIENCE = 4.0  # steps may take so many times the time of calibration to become steady
 TOKENS = 16384  # training tokens that are scored to time a validation; on a GPU ...
 MANY_TOKENS = 65536  # ... so many

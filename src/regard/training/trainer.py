@@ -65,7 +65,15 @@ from regard.training.loop import EMLoop, Filming, Listening, Loop, SingleLoop, s
 from regard.training.optimizer import factor
 from regard.training.progress import Interrupt, Reporter, resident_bytes
 from regard.training.step import Stepper, choose_device, idle, may_capture, settings
-from regard.training.throughput import Clock, check_weights, final_parts, forecast_run, measure
+from regard.training.throughput import (
+    SHORT_STEP,
+    Clock,
+    Pace,
+    check_weights,
+    final_parts,
+    forecast_run,
+    measure,
+)
 from regard.training.word2vec_training import Word2VecLoop
 
 P = TypeVar("P")  # the pipeline of a run
@@ -249,6 +257,7 @@ class Trainer(Loop):
 LOOPS: dict[str, Callable[..., SingleLoop]] = {"em": EMLoop, "word2vec": Word2VecLoop}
 SLOW = 10_000_000  # tokens from which counting without numba is slow
 CALIBRATION = 0.03  # share of the time that is spent on timing steps
+FASTER = 0.95  # a time below this share of another is clearly shorter
 MEASURING = 0.05  # share of the time for evaluating a model that counts
 CLOSING = 1.0  # seconds for its intervals and files
 TIMED = 100  # runs of at least so many steps are timed beforehand
@@ -505,7 +514,7 @@ class Session:
             pace = measure(trainer, 0.0)
         else:
             trainer.clock = clock = Clock(self.began, recipe.train.minutes * 60)
-            pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
+            pace = self.choose_threads(trainer, max(0.0, CALIBRATION * clock.left))
             steps = pace.steps_within(clock)
             if trainer.compile(steps):
                 pace = measure(trainer, max(0.0, CALIBRATION * clock.left))
@@ -517,6 +526,27 @@ class Session:
         if trainer.forecast is not None:
             trainer.forecast = trainer.forecast.timed(pace.per_step, pace.cost(steps))
         return recipe
+
+    def choose_threads(self, trainer: Trainer, seconds: float) -> Pace:
+        """Return the pace with all threads of the CPU or, as long as half of them are faster, with
+        fewer. Threads wait for each other after every operation, which takes long if other programs
+        compute, too. Each measurement takes about `seconds`.
+        """
+        pace = measure(trainer, seconds)
+        if trainer.device.type != "cpu" or self.world.size > 1:
+            return pace
+        threads = torch.get_num_threads()
+        while threads > 1 and pace.per_step < SHORT_STEP:
+            torch.set_num_threads(threads // 2)
+            half = measure(trainer, seconds)
+            if half.per_step > FASTER * pace.per_step:
+                torch.set_num_threads(threads)
+                break
+            threads, pace = threads // 2, half
+        trainer.progress.threads = threads
+        if pace.per_step < SHORT_STEP:
+            trainer.short_step = pace.per_step
+        return pace
 
     def start(self, trainer: Trainer, recipe: Recipe, new: bool) -> None:
         """Load the newest checkpoint of a run that is resumed, and print what will be trained."""
