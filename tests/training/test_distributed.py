@@ -307,13 +307,13 @@ def test_a_refusal_is_said_once_and_ends_all(group, tmp_path):
     missing, run = str(tmp_path / "missing.txt"), tmp_path / "run"
     codes, said = group(2, regard.cli.main, ["train", missing, "--out", str(run)])
     assert codes == [1, 1]
-    assert said[0].startswith(f"error: {missing}") and said[0].count("\n") == 1
-    assert said[1] == ""
+    assert said[0].startswith(f"error: {missing}") and said[0].count("error:") == 1
+    assert "error:" not in said[1]  # PyTorch may say that it lost the connection
     assert not run.exists()
 
 
 def test_a_counting_model_is_counted_once_by_the_first(group, words, tmp_path):
-    command = ["train", str(words), "--model", "bigram"]
+    command = ["train", str(words), "--model", "bigram", "--device", "cpu"]
     codes, said = group(2, regard.cli.main, [*command, "--out", str(tmp_path / "two")])
     assert codes == [0, 0] and "bits per symbol" in said[0] and said[1] == ""
     assert regard.cli.run([*command, "--out", str(tmp_path / "one"), "--quiet"]) == 0

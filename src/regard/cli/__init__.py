@@ -120,6 +120,10 @@ def version(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    # Must be set before torch is imported. After every operation threads wait for each other, awake
+    # for some 50 microseconds and then asleep. Asleep at once, the steps of a small model take twice
+    # as long; awake for milliseconds, as by default, they keep other programs from computing.
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
