@@ -189,7 +189,7 @@ def test_rows_are_compared_on_the_same_windows(file, tmp_path, rows_here):
 def test_a_table_that_does_not_look_like_series_is_read_as_one_if_asked(tmp_path):
     """`--task forecast --horizon 5` was told that there is no such option."""
     random = np.random.default_rng(0)
-    times = np.datetime64("2024-01-01", "s") + random.integers(0, 10**7, 100)
+    times = np.datetime64("2024-01-01", "s") + random.integers(0, 10**7, 100).astype("m8[s]")
     rows = [f"{t},{i}" for i, t in enumerate(times)]
     (tmp_path / "shuffled.csv").write_text("\n".join(["t,v", *rows]) + "\n")
     with pytest.raises(UserError, match="not at equal steps"):

@@ -196,6 +196,7 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_made(tmp_path, caps
 # Steps that fit into some minutes
 
 SMALL = ["model.name=transformer", "model.n_layers=1", "model.d_model=16", "train.batch_tokens=512"]
+ON_CPU = ["train.device=cpu"]
 
 
 @pytest.fixture
@@ -279,7 +280,7 @@ def four_threads():
 def test_fewer_threads_are_chosen_where_they_are_faster(
     seconds, tried, chosen, words, tmp_path, monkeypatch, four_threads
 ):
-    recipe, _ = plan_recipe([words], assignments=[*SMALL, "train.minutes=0.05"])
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, *ON_CPU, "train.minutes=0.05"])
     asked, used = [], []
 
     def measure(trainer, _):
@@ -301,7 +302,7 @@ def test_a_run_whose_steps_become_slow_goes_on_with_fewer_threads_and_resumes_wi
     words, tmp_path, monkeypatch, four_threads
 ):
     """Beside another program, threads that wait for each other made steps five times as long."""
-    recipe, _ = plan_recipe([words], assignments=[*SMALL, "train.minutes=0.1"])
+    recipe, _ = plan_recipe([words], assignments=[*SMALL, *ON_CPU, "train.minutes=0.1"])
     monkeypatch.setattr(
         "regard.training.trainer.measure", lambda trainer, seconds: Pace(trainer, 0.004, 1e-6)
     )

@@ -121,8 +121,8 @@ def version(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     # Must be set before torch is imported. After every operation threads wait for each other, awake
-    # for some 50 microseconds and then asleep. Asleep at once, the steps of a small model take twice
-    # as long; awake for milliseconds, as by default, they keep other programs from computing.
+    # for some 50 microseconds and then asleep. If they slept at once, the steps of a small model
+    # would take twice as long; awake for milliseconds, as by default, they keep others waiting.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 

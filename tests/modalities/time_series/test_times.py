@@ -19,6 +19,7 @@ from regard.modalities.time_series.times import (
 )
 
 HOUR, DAY = 3600 * 10**9, 86400 * 10**9
+ONE_DAY = np.timedelta64(1, "D")
 
 
 def dates(*texts: str) -> np.ndarray:
@@ -134,14 +135,14 @@ def test_a_million_cells_take_seconds():
 @pytest.mark.parametrize(
     ("values", "name"),
     [
-        (np.arange("2020-01-01", "2020-01-03", 15, dtype="M8[m]"), "15 minutes"),
+        (np.arange("2020-01-01", "2020-01-03", np.timedelta64(15, "m"), "M8[m]"), "15 minutes"),
         (np.arange("2020-01-01", "2020-01-03", dtype="M8[h]"), "1 hour"),
         (np.arange("2020-01-01", "2020-02-01", dtype="M8[D]"), "1 day"),
-        (np.arange("2020-01-01", "2020-06-01", 7, dtype="M8[D]"), "1 week"),
+        (np.arange("2020-01-01", "2020-06-01", 7 * ONE_DAY, "M8[D]"), "1 week"),
         (np.arange("2020-01", "2022-01", dtype="M8[M]"), "1 month"),
-        (np.arange("2020-02", "2022-02", dtype="M8[M]").astype("M8[D]") - 1, "1 month"),
-        (np.arange("2020-01", "2022-01", dtype="M8[M]").astype("M8[D]") + 14, "1 month"),
-        (np.arange("2020-01", "2022-01", 3, dtype="M8[M]"), "1 quarter"),
+        (np.arange("2020-02", "2022-02", dtype="M8[M]").astype("M8[D]") - ONE_DAY, "1 month"),
+        (np.arange("2020-01", "2022-01", dtype="M8[M]").astype("M8[D]") + 14 * ONE_DAY, "1 month"),
+        (np.arange("2020-01", "2022-01", np.timedelta64(3, "M"), "M8[M]"), "1 quarter"),
         (np.arange("2000", "2022", dtype="M8[Y]"), "1 year"),
         (np.busday_offset(np.datetime64("2020-01-01"), np.arange(30)), "1 business day"),
         (np.array(["2020-01-31", "2020-02-28", "2020-03-31", "2020-04-30"], "M8[D]"), "1 month"),

@@ -162,7 +162,7 @@ def _assemble(year: Integers, month: Integers, day: Integers, clock: Integers | 
     valid &= (day <= _month_lengths(months)) & (np.asarray(clock) >= 0)
     days = months.astype("M8[D]") + np.where(valid, day - 1, 0).astype("m8[D]")
     values: Array = days.astype("M8[ns]") + np.asarray(clock).astype("m8[ns]")
-    values[~valid] = np.datetime64("NaT")
+    values[~valid] = np.datetime64("NaT", "ns")
     return values
 
 
