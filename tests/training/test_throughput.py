@@ -23,6 +23,7 @@ from regard.training import checkpoint, throughput, trainer
 from regard.training.distributed import ALONE
 from regard.training.loop import RECENT
 from regard.training.objectives import NextTokenObjective
+from regard.training.progress import Reporter
 from regard.training.step import Stepper
 from regard.training.throughput import (
     Clock,
@@ -278,7 +279,7 @@ def four_threads():
     ],
 )
 def test_fewer_threads_are_chosen_where_they_are_faster(
-    seconds, tried, chosen, words, tmp_path, monkeypatch, four_threads
+    seconds, tried, chosen, words, tmp_path, monkeypatch, four_threads, capsys
 ):
     recipe, _ = plan_recipe([words], assignments=[*SMALL, *ON_CPU, "train.minutes=0.05"])
     asked, used = [], []
@@ -293,9 +294,11 @@ def test_fewer_threads_are_chosen_where_they_are_faster(
 
     monkeypatch.setattr("regard.training.trainer.measure", measure)
     monkeypatch.setattr(Trainer, "run", run)
-    train_recipe(recipe, tmp_path / "run")
+    train_recipe(recipe, tmp_path / "run", reporter=Reporter())
     assert asked == tried and used == [chosen]
     assert torch.get_num_threads() == 4  # as before the run
+    said = f"{chosen} of 4 threads compute: steps are faster so"
+    assert (said in capsys.readouterr().err) == (chosen < 4)
 
 
 def test_a_run_whose_steps_become_slow_goes_on_with_fewer_threads_and_resumes_with_these(

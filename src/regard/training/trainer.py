@@ -535,7 +535,7 @@ class Session:
         pace = measure(trainer, seconds)
         if trainer.device.type != "cpu" or self.world.size > 1:
             return pace
-        threads = torch.get_num_threads()
+        available = threads = torch.get_num_threads()
         while threads > 1 and pace.per_step < SHORT_STEP:
             torch.set_num_threads(threads // 2)
             half = measure(trainer, seconds)
@@ -544,6 +544,8 @@ class Session:
                 break
             threads, pace = threads // 2, half
         trainer.progress.threads = threads
+        if threads < available:
+            self.reporter.say(f"{threads} of {available} threads compute: steps are faster so")
         if pace.per_step < SHORT_STEP:
             trainer.short_step = pace.per_step
         return pace
