@@ -17,6 +17,7 @@ import hashlib
 import math
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -107,7 +108,7 @@ RECORDS = 200  # records in a validation, unless that would be too long: an accu
 LOGGED = 200  # training lines in metrics.jsonl, about
 CLEARLY, WORSE = 2.0, 3  # overfitting: standard errors above the best, in consecutive validations
 ANNEALING = 0.5  # steps in which the learning rate then falls, as a share of those to the best
-BUSY = 2.0  # short steps that take so many times as long as planned have too many threads
+BUSY = 2.0  # short steps that take so many times as long as usual have too many threads
 RECENT = 50  # steps whose median counts
 SAME = 0.02  # a new number of steps that differs by a smaller share is ignored
 CHECKS = 100  # how often many processes agree on the time during a run
@@ -188,7 +189,8 @@ class Loop(ABC):
         self.sample: Shard | None = None  # what validations read, drawn at the first of them
         self.clock: Clock | None = None  # of a run whose minutes decide the number of steps
         self.pace: Pace | None = None  # the result of calibration, likewise
-        self.short_step = math.inf  # the seconds of a step then, if threads were chosen by it
+        self.short_step = math.inf  # the usual seconds of a step, if threads were chosen by it
+        self.recent_seconds = deque[float](maxlen=RECENT)  # of the last steps, likewise
         self.step_seconds: list[float] = []  # of the steps since planning, if there is a clock
         self.token_seconds: list[float] = []  # of each validation
 
@@ -382,6 +384,7 @@ class Loop(ABC):
             return
         if self.steady:
             self.step_seconds.append(seconds)
+            self.recent_seconds.append(seconds)
         if p.threads > 1 and p.step % RECENT == 0:
             self.check_threads()
         if self.world.size > 1 and p.step % max(1, self.steps // CHECKS):
@@ -406,20 +409,24 @@ class Loop(ABC):
             p.steps = steps
 
     def check_threads(self) -> None:
-        """Go on with half of the threads if short steps have become much slower than planned: other
-        programs compute, too, and threads wait for each other after every operation.
+        """Go on with half of the threads if short steps have become much slower: other programs
+        compute, too, and threads wait for each other after every operation.
         """
-        p, recent = self.progress, self.step_seconds[-RECENT:]
-        planned = self.short_step
-        if len(recent) < RECENT or median(recent) < BUSY * planned:
+        p, recent, usual = self.progress, self.recent_seconds, self.short_step
+        if len(recent) < RECENT:
             return
-        p.threads //= 2
-        torch.set_num_threads(p.threads)
-        self.step_seconds = []
-        self.reporter.say(
-            f"steps take {median(recent) / planned:.1f} times as long as planned, as if other "
-            f"programs compute, too: going on with {p.threads} of {2 * p.threads} threads"
-        )
+        seconds = median(recent)
+        if not usual:  # the first steps since there are fewer threads
+            self.short_step = seconds
+        elif seconds >= BUSY * usual:
+            p.threads //= 2
+            torch.set_num_threads(p.threads)
+            self.reporter.say(
+                f"steps take {seconds / usual:.1f} times as long as before, as if other programs "
+                f"compute, too: going on with {p.threads} of {2 * p.threads} threads"
+            )
+            self.short_step, self.step_seconds = 0.0, []
+            recent.clear()
 
     def log(self, metrics: MetricsLog, rate: float) -> None:
         """Log the mean loss since the last line, at the planned intervals."""
