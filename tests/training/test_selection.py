@@ -67,13 +67,26 @@ def test_networks_have_trials_if_there_is_time_for_them(questions, monkeypatch, 
         assert chooser.has_trials(timed, count) is has
 
 
-def test_the_best_network_of_a_trial_is_trained(finished):
+def test_the_best_two_of_three_networks_are_trained_after_their_trials(finished):
     rows = {row["model"]: row for row in finished[1].selection["rows"]}
     trials = [row for name, row in rows.items() if name.endswith("-trial")]
-    best = max(trials, key=lambda row: (row["value"], -row["loss"]))
-    assert len(trials) == 3 and best["model"].removesuffix("-trial") in rows
+    trials.sort(key=lambda row: (-row["value"], row["loss"]))
+    assert len(trials) == 3
     trained = {name for name in ("transformer", "cnn", "lstm") if name in rows}
-    assert trained == {best["model"].removesuffix("-trial")}
+    assert trained == {row["model"].removesuffix("-trial") for row in trials[:2]}
+
+
+def test_the_better_one_of_two_networks_is_trained_after_their_trials(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "TRIAL_CPU", 0.0)
+    monkeypatch.setattr(selection, "has_gpu", lambda: False)
+    lines = [f"{'ab' * (1 + i % 5)}{i % 10}\n" for i in range(400)]
+    (tmp_path / "words.txt").write_text("".join(lines))
+    recipe, _ = plan_recipe([tmp_path / "words.txt"], train={"minutes": 0.05})
+    result = train_recipe(recipe, tmp_path / "run")
+    rows = {row["model"]: row["value"] for row in result.selection["rows"]}
+    trials = {name.removesuffix("-trial"): rows[name] for name in rows if name.endswith("-trial")}
+    assert trials.keys() == {"transformer", "lstm"}
+    assert {name for name in trials if name in rows} == {min(trials, key=trials.get)}
 
 
 def test_a_model_is_chosen_only_if_nothing_is_said_of_it(questions):
