@@ -182,7 +182,9 @@ def size_point_model(tables: Tables, facts: PointCloudFacts, kind: OutputKind, l
         model.setdefault("preset", "molecule" if facts.atoms else "invariant")
     if facts.atoms:
         shape = replace(shape, dropout=0.0)
-        if kind.categorical and model.get("preset") == "molecule":
+        if not kind.categorical:  # energies have five digits, more than bf16 can represent
+            tables["train"].setdefault("precision", "fp32")
+        elif model.get("preset") == "molecule":
             model.setdefault("pooling", "mean")
     given = fill_shape(model, {**fields, "dropout": None}, shape)
     augment = _fill_augment(tables, facts, kind)
